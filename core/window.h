@@ -95,8 +95,8 @@ enum tt_status tt_stitch_finish(struct tt_stitch *stitch, struct tt_error *err);
 
 int64_t tt_stitch_frames(const struct tt_stitch *stitch); /* finished frames */
 
-/* Reads finished estimates, clip pixels: rows [queries][frames]. Needs 47 × queries estimates of scratch
- * memory of its own; the network's own values also at a query's frame (core/trackfile pins them). */
+/* Reads finished estimates, clip pixels: rows [queries][frames]. These are the network's own values also at a
+ * query's frame: core/trackfile sets the track to the query there. */
 enum tt_status tt_stitch_read(struct tt_stitch *stitch, int first_query, int queries, int64_t first_frame,
                               int frames, struct tt_estimate *rows, struct tt_error *err);
 

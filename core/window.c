@@ -1,0 +1,349 @@
+/* core/window.c: overlapping windows of a video, and the stitching of their results.
+ *
+ * Windows: the buffer holds the newest window's 47 frames and room for one step more. A step that comes back
+ * short is the end of the video, and the window that ends there is again the last 47 frames of the buffer; so
+ * sliding back needs no case of its own.
+ *
+ * Stitching: held[q] is what is known of the newest window's frames of query q. Tiles in the spill file lie
+ * one behind the other, so a tile that starts at frame f lies at f × queries estimates. All tiles have `step`
+ * frames but the last two: one ends early where the last window slid back, and the last holds a whole window.
+ * Thus a frame's tile is found without a table that would grow with the video.
+ *
+ * Fails: the reader's failures, no memory at open, the spill files' disk. A stitch whose begin or finish
+ * failed is not used again.
+ */
+#include "core/window.h"
+
+#include "core/fsio.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* --- windows -----------------------------------------------------------------------------------------------
+ */
+
+struct tt_windows {
+    tt_frames_read *read;
+    void *user;
+    int step;       /* new frames a window */
+    int held;       /* frames of the newest window; 0: none yet */
+    int64_t frames; /* read so far */
+    bool ended;
+    uint8_t *rgb; /* [TT_CLIP_FRAMES + step] frames, the newest window first */
+    double time_s[2 * TT_CLIP_FRAMES];
+};
+
+enum tt_status tt_windows_open(struct tt_windows **windows, int overlap, tt_frames_read *read, void *user,
+                               struct tt_error *err)
+{
+    struct tt_windows *made;
+
+    if (overlap < 0 || overlap >= TT_CLIP_FRAMES)
+        return tt_fail(err, TT_REFUSE, "windows overlap by 0 to %d frames, not %d", TT_CLIP_FRAMES - 1,
+                       overlap);
+    made = calloc(1, sizeof *made);
+    if (made) {
+        *made = (struct tt_windows){.read = read, .user = user, .step = TT_CLIP_FRAMES - overlap};
+        made->rgb = malloc((size_t)(TT_CLIP_FRAMES + made->step) * TT_FRAME_BYTES);
+    }
+    if (!made || !made->rgb) {
+        free(made);
+        return tt_fail_errno(err, TT_RETRY_LATER, ENOMEM, "a window of frames");
+    }
+    *windows = made;
+    return TT_OK;
+}
+
+enum tt_status tt_windows_next(struct tt_windows *windows, struct tt_window *window, struct tt_error *err)
+{
+    struct tt_windows *w = windows;
+    int wanted = w->held == 0 ? TT_CLIP_FRAMES : w->step;
+    int got = 0;
+
+    if (!w->ended) {
+        enum tt_status status = w->read(w->user, w->rgb + (size_t)w->held * TT_FRAME_BYTES,
+                                        w->time_s + w->held, wanted, &got, err);
+
+        w->ended = status != TT_OK || got < wanted;
+        if (status)
+            return status;
+    }
+    w->frames += got;
+    if (got == 0) {
+        *window = (struct tt_window){.clip = {.first_frame = w->frames}};
+        return TT_OK;
+    }
+    if (w->held == 0) {
+        w->held = got;
+        *window = (struct tt_window){.overlap = 0};
+    } else {
+        memmove(w->rgb, w->rgb + (size_t)got * TT_FRAME_BYTES, (size_t)w->held * TT_FRAME_BYTES);
+        memmove(w->time_s, w->time_s + got, (size_t)w->held * sizeof *w->time_s);
+        *window = (struct tt_window){.overlap = w->held - got};
+    }
+    window->clip = (struct tt_clip){.rgb = w->rgb, .frames = w->held, .first_frame = w->frames - w->held};
+    window->time_s = w->time_s;
+    return TT_OK;
+}
+
+int64_t tt_windows_frames(const struct tt_windows *windows)
+{
+    return windows->frames;
+}
+
+void tt_windows_close(struct tt_windows *windows)
+{
+    if (!windows)
+        return;
+    free(windows->rgb);
+    free(windows);
+}
+
+/* --- stitching ---------------------------------------------------------------------------------------------
+ */
+
+enum { SCRATCH = 4096 }; /* estimates; a tile's row has at most TT_CLIP_FRAMES of them */
+
+struct tt_stitch {
+    int queries;
+    int tile_fd, time_fd;
+    int64_t first;            /* first frame of the newest window */
+    int frames;               /* of the newest window; 0: none yet */
+    int overlap;              /* its first frames that are known from before */
+    int added;                /* queries whose results in it are in */
+    int step;                 /* frames of all tiles but the last two; 0: not known yet */
+    bool slid;                /* the newest window slid back, so it is the last */
+    int64_t finished;         /* frames, once finished */
+    struct tt_estimate *held; /* [queries][TT_CLIP_FRAMES] */
+    struct tt_estimate scratch[SCRATCH];
+};
+
+enum tt_status tt_stitch_open(struct tt_stitch **stitch, int queries, const char *directory,
+                              struct tt_error *err)
+{
+    struct tt_stitch *made = calloc(1, sizeof *made);
+    enum tt_status status;
+
+    if (!made)
+        return tt_fail_errno(err, TT_RETRY_LATER, ENOMEM, "stitching");
+    made->queries = queries;
+    made->tile_fd = made->time_fd = -1;
+    made->held = malloc((size_t)queries * TT_CLIP_FRAMES * sizeof *made->held);
+    status =
+        made->held ? TT_OK : tt_fail_errno(err, TT_RETRY_LATER, ENOMEM, "a window of %d tracks", queries);
+    if (!status)
+        status = tt_spill_open(&made->tile_fd, directory, err);
+    if (!status)
+        status = tt_spill_open(&made->time_fd, directory, err);
+    if (status)
+        tt_stitch_close(made);
+    else
+        *stitch = made;
+    return status;
+}
+
+static int64_t tile_offset(const struct tt_stitch *stitch, int64_t first_frame, int first_query, int frames)
+{
+    return (first_frame * stitch->queries + (int64_t)first_query * frames) * (int64_t)sizeof *stitch->held;
+}
+
+/* Writes the first `frames` frames of what is held as a tile [queries][frames]. */
+static enum tt_status spill(struct tt_stitch *stitch, int frames, struct tt_error *err)
+{
+    int block = SCRATCH / frames;
+
+    for (int q = 0; q < stitch->queries; q += block) {
+        int count = stitch->queries - q < block ? stitch->queries - q : block;
+        enum tt_status status;
+
+        for (int i = 0; i < count; i++)
+            memcpy(stitch->scratch + (size_t)i * frames, stitch->held + (size_t)(q + i) * TT_CLIP_FRAMES,
+                   (size_t)frames * sizeof *stitch->held);
+        status = tt_write_at(stitch->tile_fd, stitch->scratch, (size_t)count * frames * sizeof *stitch->held,
+                             tile_offset(stitch, stitch->first, q, frames), "spilled tracks", err);
+        if (status)
+            return status;
+    }
+    return TT_OK;
+}
+
+static enum tt_status check_whole(const struct tt_stitch *stitch, struct tt_error *err)
+{
+    if (!stitch->held)
+        return tt_fail(err, TT_REFUSE, "stitching: already finished");
+    if (stitch->frames > 0 && stitch->added != stitch->queries)
+        return tt_fail(err, TT_REFUSE, "stitching: %d of %d queries were added to the window at frame %lld",
+                       stitch->added, stitch->queries, (long long)stitch->first);
+    return TT_OK;
+}
+
+enum tt_status tt_stitch_begin(struct tt_stitch *stitch, const struct tt_window *window, struct tt_error *err)
+{
+    struct tt_stitch *s = stitch;
+    int64_t shift = window->clip.first_frame - s->first;
+    enum tt_status status = check_whole(s, err);
+
+    if (status)
+        return status;
+    if (s->step == 0)
+        s->step = (int)shift;
+    if (s->frames == 0 ? shift != 0 || window->overlap != 0
+                       : shift < 1 || shift > s->step || s->slid || window->overlap != s->frames - shift)
+        return tt_fail(err, TT_REFUSE, "stitching: a window at frame %lld cannot follow the one at %lld",
+                       (long long)window->clip.first_frame, (long long)s->first);
+    if (s->frames > 0) {
+        status = spill(s, (int)shift, err);
+        if (status)
+            return status;
+        for (int q = 0; q < s->queries; q++) {
+            struct tt_estimate *row = s->held + (size_t)q * TT_CLIP_FRAMES;
+
+            memmove(row, row + shift, (size_t)window->overlap * sizeof *row);
+        }
+        s->slid = shift < s->step;
+    }
+    s->first = window->clip.first_frame;
+    s->frames = window->clip.frames;
+    s->overlap = window->overlap;
+    s->added = 0;
+    return tt_write_at(s->time_fd, window->time_s, (size_t)s->frames * sizeof *window->time_s,
+                       s->first * (int64_t)sizeof *window->time_s, "spilled frame times", err);
+}
+
+int tt_stitch_init(const struct tt_stitch *stitch, int first, int count, struct tt_estimate *init)
+{
+    for (int i = 0; i < count; i++) {
+        struct tt_estimate *row = init + (size_t)i * stitch->frames;
+
+        memcpy(row, stitch->held + (size_t)(first + i) * TT_CLIP_FRAMES,
+               (size_t)stitch->overlap * sizeof *row);
+        for (int t = stitch->overlap; t < stitch->frames; t++)
+            row[t] = (struct tt_estimate){.x = NAN, .y = NAN};
+    }
+    return stitch->overlap;
+}
+
+static float blend(float stitched, float fresh, float weight)
+{
+    return stitched + weight * (fresh - stitched);
+}
+
+void tt_stitch_add(struct tt_stitch *stitch, int first, int count, const struct tt_estimate *result)
+{
+    const int overlap = stitch->overlap, frames = stitch->frames;
+
+    for (int i = 0; i < count; i++) {
+        struct tt_estimate *held = stitch->held + (size_t)(first + i) * TT_CLIP_FRAMES;
+        const struct tt_estimate *fresh = result + (size_t)i * frames;
+
+        for (int t = 0; t < overlap; t++) {
+            float weight = (float)(t + 1) / (float)(overlap + 1);
+
+            held[t].x = blend(held[t].x, fresh[t].x, weight);
+            held[t].y = blend(held[t].y, fresh[t].y, weight);
+            held[t].occlusion = blend(held[t].occlusion, fresh[t].occlusion, weight);
+            held[t].expected_dist = blend(held[t].expected_dist, fresh[t].expected_dist, weight);
+        }
+        memcpy(held + overlap, fresh + overlap, (size_t)(frames - overlap) * sizeof *held);
+    }
+    if (first == stitch->added)
+        stitch->added += count;
+}
+
+enum tt_status tt_stitch_finish(struct tt_stitch *stitch, struct tt_error *err)
+{
+    enum tt_status status = check_whole(stitch, err);
+
+    if (!status && stitch->frames > 0)
+        status = spill(stitch, stitch->frames, err);
+    if (status)
+        return status;
+    stitch->finished = stitch->first + stitch->frames;
+    free(stitch->held);
+    stitch->held = NULL;
+    return TT_OK;
+}
+
+int64_t tt_stitch_frames(const struct tt_stitch *stitch)
+{
+    return stitch->finished;
+}
+
+static enum tt_status check_range(const struct tt_stitch *stitch, int64_t first_frame, int frames,
+                                  struct tt_error *err)
+{
+    if (first_frame < 0 || frames < 0 || first_frame + frames > stitch->finished)
+        return tt_fail(err, TT_REFUSE, "stitching: frames %lld to %lld of %lld were asked for",
+                       (long long)first_frame, (long long)first_frame + frames, (long long)stitch->finished);
+    return TT_OK;
+}
+
+/* The tile that holds a frame. */
+static void find_tile(const struct tt_stitch *stitch, int64_t frame, int64_t *first, int *frames)
+{
+    if (frame >= stitch->first) {
+        *first = stitch->first;
+        *frames = stitch->frames;
+        return;
+    }
+    *first = frame / stitch->step * stitch->step;
+    *frames = (int)(stitch->first - *first < stitch->step ? stitch->first - *first : stitch->step);
+}
+
+enum tt_status tt_stitch_read(struct tt_stitch *stitch, int first_query, int queries, int64_t first_frame,
+                              int frames, struct tt_estimate *rows, struct tt_error *err)
+{
+    enum tt_status status = check_range(stitch, first_frame, frames, err);
+    const int64_t end = first_frame + frames;
+    int64_t tile;
+    int tile_frames;
+
+    for (int64_t from = first_frame; !status && from < end; from = tile + tile_frames) {
+        int block, count;
+        int64_t to;
+
+        find_tile(stitch, from, &tile, &tile_frames);
+        to = tile + tile_frames < end ? tile + tile_frames : end;
+        block = SCRATCH / tile_frames;
+        for (int q = 0; q < queries; q += block) {
+            count = queries - q < block ? queries - q : block;
+            status =
+                tt_read_at(stitch->tile_fd, stitch->scratch, (size_t)count * tile_frames * sizeof *rows,
+                           tile_offset(stitch, tile, first_query + q, tile_frames), "spilled tracks", err);
+            if (status)
+                break;
+            for (int i = 0; i < count; i++)
+                memcpy(rows + (size_t)(q + i) * frames + (from - first_frame),
+                       stitch->scratch + (size_t)i * tile_frames + (from - tile),
+                       (size_t)(to - from) * sizeof *rows);
+        }
+    }
+    return status;
+}
+
+enum tt_status tt_stitch_times(struct tt_stitch *stitch, int64_t first_frame, int frames, double *time_s,
+                               struct tt_error *err)
+{
+    enum tt_status status = check_range(stitch, first_frame, frames, err);
+
+    if (status)
+        return status;
+    return tt_read_at(stitch->time_fd, time_s, (size_t)frames * sizeof *time_s,
+                      first_frame * (int64_t)sizeof *time_s, "spilled frame times", err);
+}
+
+void tt_stitch_close(struct tt_stitch *stitch)
+{
+    if (!stitch)
+        return;
+    if (stitch->tile_fd >= 0)
+        close(stitch->tile_fd);
+    if (stitch->time_fd >= 0)
+        close(stitch->time_fd);
+    free(stitch->held);
+    free(stitch);
+}
