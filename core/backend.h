@@ -18,6 +18,7 @@
 #include "core/status.h"
 #include "core/weights.h"
 
+#include <stdatomic.h>
 #include <stdbool.h>
 
 struct tt_backend; /* each backend's own */
@@ -33,9 +34,10 @@ struct tt_backend_options {
     const struct tt_device *device; /* what to plan for; NULL: what open finds */
     struct tt_tile tile;            /* 0: let the plan decide */
     enum tt_precision precision;
-    int threads;        /* CPU: 0 for all; CUDA: not used */
-    const char *arch;   /* CUDA: NULL for native, "sm_75" to run that path on a newer card */
-    const char *select; /* CUDA: index, UUID, PCI address; NULL for the first */
+    int threads;             /* CPU: 0 for all; CUDA: not used */
+    const char *arch;        /* CUDA: NULL for native, "sm_75" to run that path on a newer card */
+    const char *select;      /* CUDA: index, UUID, PCI address; NULL for the first */
+    const atomic_bool *stop; /* NULL, or set from elsewhere: features and track soon return TT_INTERRUPTED */
 };
 
 /* A batch of query points to track through the clip whose features are held.
@@ -69,8 +71,8 @@ struct tt_backend_ops {
     enum tt_status (*features)(struct tt_backend *backend, const struct tt_clip *clip, int reuse,
                                struct tt_error *err);
 
-    /* Samples supports at query points of the held clip. frame [queries], xy [queries][2],
-     * supports: out, [queries] × support_bytes. */
+    /* Samples supports at query points of the held clip. frame [queries], -1 where the point lies in another
+     * clip: its supports are left as they are. xy [queries][2]; supports: [queries] × support_bytes. */
     enum tt_status (*sample)(struct tt_backend *backend, int queries, const int *frame, const float *xy,
                              void *supports, struct tt_error *err);
 
@@ -80,6 +82,24 @@ struct tt_backend_ops {
                             struct tt_estimate *result, struct tt_error *err);
 };
 
+/* The reference: FP32 on OpenBLAS. Programs that offer it link tt-cpu. */
 extern const struct tt_backend_ops tt_backend_cpu;
+
+/* A plug-in exports one symbol, TT_PLUGIN_SYMBOL, of this type. */
+struct tt_plugin {
+    uint32_t abi; /* TT_PLUGIN_ABI: raised with every change of this header, plan.h or weights.h */
+    const struct tt_backend_ops *ops;
+};
+
+#define TT_PLUGIN_SYMBOL "tt_plugin_table"
+enum { TT_PLUGIN_ABI = 1 };
+
+/* Loads tiletrack-NAME.so from the program's own directories (core/install.h) once and keeps it. TT_REFUSE:
+ * not installed, or made for another version; the text names the file. */
+enum tt_status tt_backend_load(const struct tt_backend_ops **ops, const char *name, struct tt_error *err);
+
+/* True where an NVIDIA driver is loaded on this machine: what `auto` asks before it loads the CUDA plug-in.
+ */
+bool tt_backend_cuda_driver_present(void);
 
 #endif

@@ -23,6 +23,10 @@ struct tt_device {
     int32_t units;        /* SMs or threads */
 };
 
+/* Fills *device from a name ("cpu", "t4", "a100", "h200") or, where it holds a slash or ends in .json, from a
+ * file with the members of struct tt_device. "cpu" is this machine. TT_REFUSE names what is known. */
+enum tt_status tt_device_describe(struct tt_device *device, const char *name, struct tt_error *err);
+
 /* Tile sizes: query points and frames that are worked on together. 0: the plan decides. */
 struct tt_tile {
     int queries;

@@ -1,0 +1,359 @@
+/* daemon/cli/track.c: tiletrack track: one job after another, each with its own outcome.
+ *
+ * Everything that can be wrong with the command line is found before the first video is opened. A video that
+ * fails does not keep the next from being tracked. Outputs appear whole or not at all.
+ */
+#include "daemon/cli/cli.h"
+#include "daemon/cli/outputs.h"
+
+#include "core/job.h"
+
+#include <getopt.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct track_options {
+    struct tt_job job;
+    struct cli_device_options device;
+    const char *output;
+    enum tt_track_format formats[TT_JOB_MAX_OUTPUTS];
+    int format_count;
+    bool json, quiet, help;
+};
+
+enum {
+    OPT_QUERIES = 256,
+    OPT_GRID,
+    OPT_FRAME,
+    OPT_MASK,
+    OPT_MODEL,
+    OPT_BACKEND,
+    OPT_THREADS,
+    OPT_MAX_FRAMES,
+    OPT_OVERLAP,
+    OPT_FORMAT,
+    OPT_JSON,
+    OPT_MAX_PIXELS,
+    OPT_MAX_MEMORY,
+    OPT_STALL,
+    OPT_RESIZE,
+};
+
+static const struct option long_options[] = {
+    {"output", required_argument, NULL, 'o'},
+    {"queries", required_argument, NULL, OPT_QUERIES},
+    {"grid", required_argument, NULL, OPT_GRID},
+    {"frame", required_argument, NULL, OPT_FRAME},
+    {"mask", required_argument, NULL, OPT_MASK},
+    {"model", required_argument, NULL, OPT_MODEL},
+    {"backend", required_argument, NULL, OPT_BACKEND},
+    {"threads", required_argument, NULL, OPT_THREADS},
+    {"max-frames", required_argument, NULL, OPT_MAX_FRAMES},
+    {"overlap", required_argument, NULL, OPT_OVERLAP},
+    {"format", required_argument, NULL, OPT_FORMAT},
+    {"json", no_argument, NULL, OPT_JSON},
+    {"quiet", no_argument, NULL, 'q'},
+    {"max-pixels", required_argument, NULL, OPT_MAX_PIXELS},
+    {"max-decoder-memory", required_argument, NULL, OPT_MAX_MEMORY},
+    {"stall-seconds", required_argument, NULL, OPT_STALL},
+    {"resize", required_argument, NULL, OPT_RESIZE},
+    {"help", no_argument, NULL, 'h'},
+    {0},
+};
+
+static const char help[] =
+    "Usage: tiletrack track [OPTION]... VIDEO...\n"
+    "\n"
+    "Track points through videos. Writes VIDEO.tracks.npz beside each video: for every query point\n"
+    "its position, confidence and occlusion in every frame (man tiletrack-tracks; opens with numpy.load).\n"
+    "\n"
+    "Which points:\n"
+    "  --queries FILE      points to track: csv (frame,x,y[,label]) or json, pixels of the video as "
+    "displayed.\n"
+    "                      Default: VIDEO.queries.csv or .queries.json beside the video, if there is one\n"
+    "  --mask PNG          points inside this image's non-zero pixels. Default: VIDEO.mask.png beside the "
+    "video\n"
+    "  --grid N            otherwise: N x N points spread over the frame (default 16)\n"
+    "  --frame F           the frame that grid or mask points lie in, from 0 (default 0)\n"
+    "\n"
+    "What comes out:\n"
+    "  -o, --output PATH   a file for one video, a directory for many (default: beside each video)\n"
+    "  --format FORMAT     npz (default), csv or jsonl; may be given several times\n"
+    "  --json              a JSON line on standard output for each video\n"
+    "  -q, --quiet         no progress bar and no summary; errors are still told\n"
+    "\n"
+    "How it runs:\n"
+    "  --model NAME|FILE   weights (default tiletrack-small)\n"
+    "  --backend B         auto (default), cpu or cuda\n"
+    "  --threads N         CPU threads (default: all)\n"
+    "  --max-frames N      stop after N frames of each video\n"
+    "  --overlap N         frames that successive 47-frame windows share (default 8)\n"
+    "  --max-pixels N      refuse larger frames (default 134217728)\n"
+    "  --max-decoder-memory BYTES  memory of the decoder process\n"
+    "  --stall-seconds S   give up when no frame comes for so long\n"
+    "  --resize R          how frames become 256x256: see docs/DECODE.md\n"
+    "  --                  what follows are file names, even with a leading dash\n"
+    "\n"
+    "Examples:\n"
+    "  tiletrack track bear.mp4\n"
+    "  tiletrack track --grid 32 --frame 10 -o out/ *.mp4\n"
+    "  tiletrack track --queries points.csv --format npz --format csv -o out/ bear.mp4\n"
+    "\n"
+    "Exit status: 0 all videos done, 1 some failed, 2 the command line is wrong.\n";
+
+static bool add_format(struct track_options *options, const char *name)
+{
+    enum tt_track_format format;
+
+    if (!tt_track_format_parse(name, &format))
+        return false;
+    for (int i = 0; i < options->format_count; i++)
+        if (options->formats[i] == format)
+            return true;
+    options->formats[options->format_count++] = format;
+    return true;
+}
+
+/* One option; an exit code, or -1 to go on. */
+static int take_option(struct track_options *o, int option, const char *arg, const char *name)
+{
+    int64_t n = 0;
+    bool ok = true;
+
+    switch (option) {
+    case 'o':
+        o->output = arg;
+        break;
+    case 'q':
+        o->quiet = true;
+        break;
+    case 'h':
+        o->help = true;
+        break;
+    case OPT_QUERIES:
+        o->job.queries = arg;
+        break;
+    case OPT_MASK:
+        o->job.mask = arg;
+        break;
+    case OPT_GRID:
+        ok = cli_parse_int(arg, 1, 512, &n);
+        o->job.grid = (int)n;
+        o->job.ignore_sidecars = true;
+        break;
+    case OPT_FRAME:
+        ok = cli_parse_int(arg, 0, INT64_MAX, &o->job.frame);
+        break;
+    case OPT_MODEL:
+        o->device.model = arg;
+        break;
+    case OPT_BACKEND:
+        o->device.backend = arg;
+        ok = strcmp(arg, "auto") == 0 || strcmp(arg, "cpu") == 0 || strcmp(arg, "cuda") == 0;
+        break;
+    case OPT_THREADS:
+        ok = cli_parse_int(arg, 1, 1024, &n);
+        o->device.threads = (int)n;
+        break;
+    case OPT_MAX_FRAMES:
+        ok = cli_parse_int(arg, 1, INT64_MAX, &o->job.max_frames);
+        break;
+    case OPT_OVERLAP:
+        ok = cli_parse_int(arg, 0, TT_CLIP_FRAMES - 1, &n);
+        o->job.overlap_frames = (int)n;
+        break;
+    case OPT_FORMAT:
+        ok = add_format(o, arg);
+        break;
+    case OPT_JSON:
+        o->json = true;
+        break;
+    case OPT_MAX_PIXELS:
+        ok = cli_parse_int(arg, 1, INT64_MAX, &o->job.decoder.max_pixels);
+        break;
+    case OPT_MAX_MEMORY:
+        ok = cli_parse_int(arg, 1, INT64_MAX, &o->job.decoder.memory_bytes);
+        break;
+    case OPT_STALL:
+        ok = cli_parse_int(arg, 1, 86400, &n);
+        o->job.decoder.stall_seconds = (int)n;
+        break;
+    case OPT_RESIZE:
+        ok = tt_decoder_resize_parse(arg, &o->job.decoder.resize);
+        break;
+    default:
+        fputs("Try: tiletrack track --help\n", stderr);
+        return EXIT_USAGE;
+    }
+    if (!ok)
+        return cli_usage_error(&cli_track, "--%s: '%s' is not a value it can have", name, arg);
+    return -1;
+}
+
+/* Fills *options from the command line; videos begin at argv[optind]. An exit code, or -1 to go on. */
+static int parse_options(struct track_options *options, int argc, char **argv)
+{
+    int option, index = 0, code;
+
+    optind = 1;
+    while ((option = getopt_long(argc, argv, "o:qh", long_options, &index)) != -1) {
+        code = take_option(options, option, optarg, option >= OPT_QUERIES ? long_options[index].name : "");
+        if (code >= 0)
+            return code;
+    }
+    if (options->help) {
+        fputs(help, stdout);
+        return EXIT_ALL_DONE;
+    }
+    if (optind == argc)
+        return cli_usage_error(&cli_track, "no video was given");
+    if (options->job.queries && (options->job.ignore_sidecars || options->job.mask))
+        return cli_usage_error(&cli_track,
+                               "--queries gives the points; --grid and --mask cannot be given as well");
+    if ((options->job.queries || options->job.mask) && argc - optind > 1)
+        return cli_usage_error(&cli_track,
+                               "--queries and --mask belong to one video; put NAME.queries.csv or "
+                               "NAME.mask.png beside each of several videos");
+    if (options->format_count == 0)
+        add_format(options,
+                   options->output && argc - optind == 1 ? tt_track_format_of_path(options->output) : "npz");
+    return -1;
+}
+
+static void print_json(const char *video, const struct tt_job *job, enum tt_status status,
+                       const struct tt_job_report *report, const struct tt_error *err)
+{
+    json_t *line = json_object(), *outputs = json_array();
+    char *name = tt_printable_name(video), *text;
+
+    json_object_set_new(line, "video", json_string(name));
+    json_object_set_new(line, "status", json_string(tt_status_name(status)));
+    if (status == TT_OK) {
+        for (int i = 0; i < job->outputs; i++) {
+            char *path = tt_printable_name(job->output[i].path);
+
+            json_array_append_new(outputs, json_string(path));
+            free(path);
+        }
+        json_object_set(line, "outputs", outputs);
+        json_object_set_new(line, "frames", json_integer(report->frames));
+        json_object_set_new(line, "queries", json_integer(report->queries));
+        json_object_set_new(line, "truncated", json_boolean(report->truncated));
+        json_object_set_new(line, "decode_ms", json_integer(report->decode_ms));
+        json_object_set_new(line, "track_ms", json_integer(report->track_ms));
+        json_object_set_new(line, "total_ms", json_integer(report->total_ms));
+        json_object_set_new(line, "warnings", json_string(report->warnings));
+    } else {
+        json_object_set_new(line, "error", json_string(err->text));
+    }
+    text = json_dumps(line, JSON_COMPACT | JSON_ENSURE_ASCII);
+    if (text)
+        puts(text);
+    free(text);
+    free(name);
+    json_decref(outputs);
+    json_decref(line);
+}
+
+static void print_summary(const char *video, const struct tt_job *job, const struct tt_job_report *report)
+{
+    const char *warning = report->warnings;
+
+    for (; *warning; warning += strcspn(warning, "\n") + (warning[strcspn(warning, "\n")] != 0))
+        fprintf(stderr, "tiletrack: %s: warning: %.*s\n", video, (int)strcspn(warning, "\n"), warning);
+    printf("%s: %d query points through %lld frames%s in %.1f s -> %s", video, report->queries,
+           (long long)report->frames, report->truncated ? " (the file ends early)" : "",
+           (double)report->total_ms / 1000.0, job->output[0].path);
+    for (int i = 1; i < job->outputs; i++)
+        printf(", %s", job->output[i].path);
+    putchar('\n');
+}
+
+static void show_progress(void *user, int64_t frames, int64_t expected)
+{
+    cli_progress_update(user, frames, expected);
+}
+
+static enum tt_status track_one(const struct track_options *options, struct cli_device *device,
+                                const char *video, char *const *paths)
+{
+    struct cli_progress progress;
+    struct tt_job job = options->job;
+    struct tt_job_report report = {0};
+    struct tt_error err = {0};
+    enum tt_status status;
+
+    job.video = video;
+    job.outputs = options->format_count;
+    for (int i = 0; i < job.outputs; i++)
+        job.output[i] = (struct tt_job_output){options->formats[i], paths[i]};
+    job.progress = show_progress;
+    job.user = &progress;
+    cli_progress_begin(&progress, !options->quiet, video);
+    status = tt_job_run(&job, device->ops, device->backend, device->weights, &report, &err);
+    cli_progress_end(&progress);
+    if (options->json)
+        print_json(video, &job, status, &report, &err);
+    else if (status == TT_OK && !options->quiet)
+        print_summary(video, &job, &report);
+    if (status != TT_OK && status != TT_INTERRUPTED)
+        fprintf(stderr, "tiletrack: %s: %s\n", video, err.text);
+    fflush(stdout);
+    return status;
+}
+
+static int track_all(struct track_options *options, char *const *videos, int count)
+{
+    struct cli_outputs outputs = {0};
+    struct cli_device device = {0};
+    struct tt_error err = {0};
+    int code = EXIT_ALL_DONE;
+
+    if (cli_outputs_decide(&outputs, options->output, videos, count, options->formats, options->format_count,
+                           &err)) {
+        code = cli_usage_error(&cli_track, "%s", err.text);
+        goto out;
+    }
+    if (cli_stop_install(&err) || cli_device_open(&device, &options->device, &err)) {
+        fprintf(stderr, "tiletrack: %s\n", err.text);
+        code = EXIT_SOME_FAILED;
+        goto out;
+    }
+    for (int i = 0; i < count; i++) {
+        enum tt_status status = track_one(options, &device, videos[i], outputs.path + i * outputs.formats);
+
+        if (status != TT_OK)
+            code = EXIT_SOME_FAILED;
+        if (status == TT_INTERRUPTED || status == TT_RESTART_WORKER)
+            break;
+    }
+out:
+    cli_device_close(&device);
+    cli_outputs_free(&outputs);
+    cli_stop_reraise();
+    return code;
+}
+
+static int run(int argc, char **argv)
+{
+    struct track_options options = {
+        .job = {.grid = 16, .overlap_frames = 8, .occlusion_threshold = 0.5f, .stop = cli_stop_flag()},
+        .device = {.backend = "auto", .model = "tiletrack-small", .stop = cli_stop_flag()},
+    };
+    int code;
+
+    options.job.decoder = tt_decoder_default_options();
+    code = parse_options(&options, argc, argv);
+    if (code >= 0)
+        return code;
+    return track_all(&options, argv + optind, argc - optind);
+}
+
+const struct cli_command cli_track = {
+    .name = "track",
+    .summary = "track points through videos and write track files",
+    .help = help,
+    .run = run,
+};
