@@ -14,14 +14,10 @@
 #include "core/sha256.h"
 #include "core/window.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <jansson.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -62,27 +58,7 @@ static bool stopped(const struct tt_job *job)
     return job->stop && atomic_load_explicit(job->stop, memory_order_relaxed);
 }
 
-static enum tt_status open_file(int *fd, const char *path, struct tt_error *err)
-{
-    struct stat status;
-    int opened = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-
-    if (opened < 0)
-        return tt_fail_errno(err, errno == EMFILE || errno == ENFILE ? TT_RETRY_LATER : TT_BAD_INPUT, errno,
-                             "cannot open %s", path);
-    if (fstat(opened, &status) < 0 || !S_ISREG(status.st_mode)) {
-        close(opened);
-        return tt_fail(err, TT_BAD_INPUT, "%s is %s, not a file", path,
-                       S_ISDIR(status.st_mode)    ? "a directory"
-                       : S_ISFIFO(status.st_mode) ? "a fifo"
-                                                  : "a special file");
-    }
-    *fd = opened;
-    return TT_OK;
-}
-
-/* --- decoding
- * ------------------------------------------------------------------------------------------------ */
+/* --- decoding --- */
 
 static enum tt_status open_decoder(struct run *run, struct tt_error *err)
 {
@@ -109,8 +85,7 @@ static enum tt_status read_frames(void *user, uint8_t *rgb, double *time_s, int 
     return status;
 }
 
-/* --- query points
- * -------------------------------------------------------------------------------------------- */
+/* --- query points --- */
 
 static enum tt_status read_mask_points(struct run *run, const char *path,
                                        const struct tt_query_bounds *bounds, struct tt_error *err)
@@ -120,17 +95,15 @@ static enum tt_status read_mask_points(struct run *run, const char *path,
     enum tt_status status;
     int fd;
 
-    status = open_file(&fd, path, err);
+    status = tt_decoder_open_path(path, &fd, err);
     if (status)
         return status;
     status = tt_decoder_mask(fd, &run->job->decoder, &pixels, &mask.width, &mask.height, err);
     close(fd);
-    if (status)
-        return tt_fail_within(err, "mask %s", path);
     mask.pixels = pixels;
-    mask.channels = 1;
-    status = tt_queries_mask(&run->queries, run->job->grid, run->job->frame, &mask, bounds->width,
-                             bounds->height, err);
+    if (status == TT_OK)
+        status = tt_queries_mask(&run->queries, run->job->grid, run->job->frame, &mask, bounds->width,
+                                 bounds->height, err);
     free(pixels);
     return status ? tt_fail_within(err, "mask %s", path) : TT_OK;
 }
@@ -191,8 +164,7 @@ static enum tt_status check_length(const struct run *run, int64_t frames, struct
     return tt_queries_check(&run->queries, &bounds, err);
 }
 
-/* --- supports
- * ------------------------------------------------------------------------------------------------ */
+/* --- supports --- */
 
 static int compare_frames(const void *a, const void *b)
 {
@@ -285,8 +257,7 @@ static enum tt_status sample_pass(struct run *run, struct tt_error *err)
     return open_decoder(run, err);
 }
 
-/* --- tracking
- * ------------------------------------------------------------------------------------------------ */
+/* --- tracking --- */
 
 static enum tt_status track_window(struct run *run, const struct tt_window *window, struct tt_error *err)
 {
@@ -349,8 +320,7 @@ static enum tt_status track_windows(struct run *run, struct tt_error *err)
     return status ? status : tt_stitch_finish(run->stitch, err);
 }
 
-/* --- results
- * ------------------------------------------------------------------------------------------------- */
+/* --- results --- */
 
 static enum tt_status make_meta(char **meta, const struct run *run, int64_t frames, struct tt_error *err)
 {
@@ -417,8 +387,14 @@ static enum tt_status write_outputs(struct run *run, struct tt_error *err)
 /* The decoder's last words: what it had to say, and whether the file ended early. */
 static void take_warnings(struct run *run)
 {
+    int count;
+    const char *const *warnings = tt_decoder_warnings(run->decoder, &count);
+    size_t used = 0;
+
     run->truncated = tt_decoder_truncated(run->decoder);
-    snprintf(run->warnings, sizeof run->warnings, "%s", tt_decoder_warnings(run->decoder));
+    for (int i = 0; i < count && used < sizeof run->warnings; i++)
+        used += (size_t)snprintf(run->warnings + used, sizeof run->warnings - used, "%s%s", used ? "\n" : "",
+                                 warnings[i]);
 }
 
 /* Spilled results go where the outputs go, unless the job says otherwise. */
@@ -441,7 +417,7 @@ static enum tt_status run_job(struct run *run, struct tt_error *err)
     const struct tt_job *job = run->job;
     enum tt_status status;
 
-    status = open_file(&run->video_fd, job->video, err);
+    status = tt_decoder_open_path(job->video, &run->video_fd, err);
     if (status == TT_OK)
         status = open_decoder(run, err);
     if (status)

@@ -28,11 +28,14 @@ int cli_usage_error(const struct cli_command *command, const char *format, ...)
 /* Reads a whole number in [least, most]; false: text is no such number. */
 bool cli_parse_int(const char *text, int64_t least, int64_t most, int64_t *value);
 
+/* A file name for a terminal or a JSON string: control characters and bytes that are no UTF-8 become \\xNN, a
+ * backslash becomes two. Owned by the caller (free); NULL: no memory. */
+char *cli_printable(const char *name);
+
 /* A status as an exit code of the program. */
 int cli_exit_code(enum tt_status status);
 
-/* --- progress.c: a bar on a terminal, nothing elsewhere ---------------------------------------------------
- */
+/* --- progress.c: a bar on a terminal, nothing elsewhere --- */
 
 struct cli_progress {
     bool shown;
@@ -46,8 +49,7 @@ void cli_progress_update(struct cli_progress *progress, int64_t frames, int64_t 
 /* Takes the bar off the terminal, so that the next line starts clean. */
 void cli_progress_end(struct cli_progress *progress);
 
-/* --- device.c: the backend that a command asked for -------------------------------------------------------
- */
+/* --- device.c: the backend that a command asked for --- */
 
 struct cli_device {
     const struct tt_backend_ops *ops;
@@ -68,8 +70,7 @@ enum tt_status cli_device_open(struct cli_device *device, const struct cli_devic
                                struct tt_error *err);
 void cli_device_close(struct cli_device *device);
 
-/* --- stop.c: Ctrl-C
- * ----------------------------------------------------------------------------------------- */
+/* --- stop.c: Ctrl-C --- */
 
 /* After this SIGINT, SIGTERM and SIGHUP ask to stop: the flag is set and the descriptor becomes readable. A
  * second SIGINT ends the program at once. */

@@ -2,6 +2,7 @@
 #include "daemon/cli/cli.h"
 
 #include "core/plan.h"
+#include "core/query.h"
 
 #include <getopt.h>
 #include <jansson.h>

@@ -90,10 +90,10 @@ static const char help[] =
     "  --threads N         CPU threads (default: all)\n"
     "  --max-frames N      stop after N frames of each video\n"
     "  --overlap N         frames that successive 47-frame windows share (default 8)\n"
-    "  --max-pixels N      refuse larger frames (default 134217728)\n"
+    "  --max-pixels N      refuse larger frames (default 67108864)\n"
     "  --max-decoder-memory BYTES  memory of the decoder process\n"
     "  --stall-seconds S   give up when no frame comes for so long\n"
-    "  --resize R          how frames become 256x256: see docs/DECODE.md\n"
+    "  --resize R          how frames become 256x256: area (default) or bilinear\n"
     "  --                  what follows are file names, even with a leading dash\n"
     "\n"
     "Examples:\n"
@@ -105,15 +105,34 @@ static const char help[] =
 
 static bool add_format(struct track_options *options, const char *name)
 {
-    enum tt_track_format format;
+    int format = 0;
 
-    if (!tt_track_format_parse(name, &format))
+    while (format < TT_TRACK_FORMATS && strcmp(tt_track_format_names[format], name) != 0)
+        format++;
+    if (format == TT_TRACK_FORMATS)
         return false;
     for (int i = 0; i < options->format_count; i++)
-        if (options->formats[i] == format)
+        if ((int)options->formats[i] == format)
             return true;
-    options->formats[options->format_count++] = format;
+    options->formats[options->format_count++] = (enum tt_track_format)format;
     return true;
+}
+
+/* The format that a single output's name asks for: out.csv is CSV. */
+static const char *format_of_path(const char *path)
+{
+    const char *ending = path ? strrchr(path, '.') : NULL;
+
+    for (int i = 0; ending && i < TT_TRACK_FORMATS; i++)
+        if (strcmp(ending + 1, tt_track_format_names[i]) == 0)
+            return tt_track_format_names[i];
+    return tt_track_format_names[TT_TRACKS_NPZ];
+}
+
+static bool parse_resize(const char *name, enum tt_resize *resize)
+{
+    *resize = strcmp(name, "bilinear") == 0 ? TT_RESIZE_BILINEAR : TT_RESIZE_AREA;
+    return *resize == TT_RESIZE_BILINEAR || strcmp(name, "area") == 0;
 }
 
 /* One option; an exit code, or -1 to go on. */
@@ -181,7 +200,7 @@ static int take_option(struct track_options *o, int option, const char *arg, con
         o->job.decoder.stall_seconds = (int)n;
         break;
     case OPT_RESIZE:
-        ok = tt_decoder_resize_parse(arg, &o->job.decoder.resize);
+        ok = parse_resize(arg, &o->job.decoder.resize);
         break;
     default:
         fputs("Try: tiletrack track --help\n", stderr);
@@ -217,8 +236,7 @@ static int parse_options(struct track_options *options, int argc, char **argv)
                                "--queries and --mask belong to one video; put NAME.queries.csv or "
                                "NAME.mask.png beside each of several videos");
     if (options->format_count == 0)
-        add_format(options,
-                   options->output && argc - optind == 1 ? tt_track_format_of_path(options->output) : "npz");
+        add_format(options, format_of_path(argc - optind == 1 ? options->output : NULL));
     return -1;
 }
 
@@ -226,13 +244,13 @@ static void print_json(const char *video, const struct tt_job *job, enum tt_stat
                        const struct tt_job_report *report, const struct tt_error *err)
 {
     json_t *line = json_object(), *outputs = json_array();
-    char *name = tt_printable_name(video), *text;
+    char *text;
 
-    json_object_set_new(line, "video", json_string(name));
+    json_object_set_new(line, "video", json_string(video));
     json_object_set_new(line, "status", json_string(tt_status_name(status)));
     if (status == TT_OK) {
         for (int i = 0; i < job->outputs; i++) {
-            char *path = tt_printable_name(job->output[i].path);
+            char *path = cli_printable(job->output[i].path);
 
             json_array_append_new(outputs, json_string(path));
             free(path);
@@ -252,22 +270,33 @@ static void print_json(const char *video, const struct tt_job *job, enum tt_stat
     if (text)
         puts(text);
     free(text);
-    free(name);
     json_decref(outputs);
     json_decref(line);
 }
 
-static void print_summary(const char *video, const struct tt_job *job, const struct tt_job_report *report)
+static void print_warnings(const char *video, const struct tt_job_report *report)
 {
     const char *warning = report->warnings;
 
-    for (; *warning; warning += strcspn(warning, "\n") + (warning[strcspn(warning, "\n")] != 0))
-        fprintf(stderr, "tiletrack: %s: warning: %.*s\n", video, (int)strcspn(warning, "\n"), warning);
-    printf("%s: %d query points through %lld frames%s in %.1f s -> %s", video, report->queries,
+    while (*warning) {
+        int length = (int)strcspn(warning, "\n");
+
+        fprintf(stderr, "tiletrack: %s: warning: %.*s\n", video, length, warning);
+        warning += length + (warning[length] != 0);
+    }
+}
+
+static void print_summary(const char *video, const struct tt_job *job, const struct tt_job_report *report)
+{
+    printf("%s: %d query points through %lld frames%s in %.1f s", video, report->queries,
            (long long)report->frames, report->truncated ? " (the file ends early)" : "",
-           (double)report->total_ms / 1000.0, job->output[0].path);
-    for (int i = 1; i < job->outputs; i++)
-        printf(", %s", job->output[i].path);
+           (double)report->total_ms / 1000.0);
+    for (int i = 0; i < job->outputs; i++) {
+        char *path = cli_printable(job->output[i].path);
+
+        printf("%s%s", i == 0 ? " -> " : ", ", path ? path : "");
+        free(path);
+    }
     putchar('\n');
 }
 
@@ -279,28 +308,33 @@ static void show_progress(void *user, int64_t frames, int64_t expected)
 static enum tt_status track_one(const struct track_options *options, struct cli_device *device,
                                 const char *video, char *const *paths)
 {
+    char *name = cli_printable(video);
     struct cli_progress progress;
     struct tt_job job = options->job;
     struct tt_job_report report = {0};
     struct tt_error err = {0};
     enum tt_status status;
 
+    if (!name)
+        return TT_RETRY_LATER;
     job.video = video;
     job.outputs = options->format_count;
     for (int i = 0; i < job.outputs; i++)
         job.output[i] = (struct tt_job_output){options->formats[i], paths[i]};
     job.progress = show_progress;
     job.user = &progress;
-    cli_progress_begin(&progress, !options->quiet, video);
+    cli_progress_begin(&progress, !options->quiet, name);
     status = tt_job_run(&job, device->ops, device->backend, device->weights, &report, &err);
     cli_progress_end(&progress);
+    print_warnings(name, &report);
     if (options->json)
-        print_json(video, &job, status, &report, &err);
+        print_json(name, &job, status, &report, &err);
     else if (status == TT_OK && !options->quiet)
-        print_summary(video, &job, &report);
+        print_summary(name, &job, &report);
     if (status != TT_OK && status != TT_INTERRUPTED)
-        fprintf(stderr, "tiletrack: %s: %s\n", video, err.text);
+        fprintf(stderr, "tiletrack: %s: %s\n", name, err.text);
     fflush(stdout);
+    free(name);
     return status;
 }
 
@@ -316,7 +350,8 @@ static int track_all(struct track_options *options, char *const *videos, int cou
         code = cli_usage_error(&cli_track, "%s", err.text);
         goto out;
     }
-    if (cli_stop_install(&err) || cli_device_open(&device, &options->device, &err)) {
+    options->job.decoder.interrupt_fd = cli_stop_fd();
+    if (cli_device_open(&device, &options->device, &err)) {
         fprintf(stderr, "tiletrack: %s\n", err.text);
         code = EXIT_SOME_FAILED;
         goto out;
@@ -342,12 +377,17 @@ static int run(int argc, char **argv)
         .job = {.grid = 16, .overlap_frames = 8, .occlusion_threshold = 0.5f, .stop = cli_stop_flag()},
         .device = {.backend = "auto", .model = "tiletrack-small", .stop = cli_stop_flag()},
     };
+    struct tt_error err;
     int code;
 
-    options.job.decoder = tt_decoder_default_options();
+    options.job.decoder = TT_DECODER_DEFAULTS;
     code = parse_options(&options, argc, argv);
     if (code >= 0)
         return code;
+    if (cli_stop_install(&err)) {
+        fprintf(stderr, "tiletrack: %s\n", err.text);
+        return EXIT_SOME_FAILED;
+    }
     return track_all(&options, argv + optind, argc - optind);
 }
 
