@@ -1,0 +1,52 @@
+# packaging/common.sh: what packaging/demo and packaging/test share. Sourced by bash from the repository root.
+#
+# Functions: say TEXT (one step, with the seconds since the start), install_missing PACKAGE..., build_tree DIR
+# CMAKE-ARGUMENT... . Nothing here asks a question or reads standard input.
+
+# To build and run the programs (Debian 12). cmocka belongs here because the one CMake project configures its tests too.
+packages_build="gcc libc6-dev cmake ninja-build pkg-config libavformat-dev libavcodec-dev libavutil-dev libswscale-dev
+    libseccomp-dev libopenblas-dev libzip-dev libjansson-dev libcmocka-dev"
+# To measure and draw the demo clip's tracks.
+packages_demo="ffmpeg python3 python3-numpy python3-pil"
+# To run every test: a second compiler, the baseline (Lucas-Kanade), and the library that writes real checkpoints.
+packages_test="clang libclang-rt-14-dev binutils python3-opencv python3-torch"
+
+say()
+{
+    printf '\n== %s (%d s)\n' "$*" "$SECONDS"
+}
+
+# install_missing PACKAGE...: asks dpkg first, so that a second run touches neither the network nor root's rights.
+install_missing()
+{
+    local package missing=() root=()
+    for package in "$@"; do
+        [ "$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null)" = installed ] || missing+=("$package")
+    done
+    if [ ${#missing[@]} = 0 ]; then
+        echo "all of $# packages are installed"
+        return
+    fi
+    echo "missing: ${missing[*]}"
+    if [ "$(id -u)" != 0 ]; then
+        command -v sudo >/dev/null || {
+            echo "run this as root, or install sudo, or install the packages named above" >&2
+            return 1
+        }
+        root=(sudo)
+    fi
+    "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q update </dev/null
+    "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -y --no-install-recommends install "${missing[@]}" \
+        </dev/null
+}
+
+# build_tree DIR CMAKE-ARGUMENT...: configures only what changed, builds only what is old.
+build_tree()
+{
+    local tree=$1
+    shift
+    cmake -S . -B "$tree" -G Ninja -Wno-dev "$@"
+    cmake --build "$tree" -j "$jobs"
+}
+
+jobs=$(nproc)
