@@ -14,6 +14,7 @@
 #include "core/sha256.h"
 #include "core/window.h"
 
+#include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -322,27 +323,55 @@ static enum tt_status track_windows(struct run *run, struct tt_error *err)
 
 /* --- results --- */
 
+/* The SHA-256 of the whole file behind a descriptor, whose position is not moved. */
+static enum tt_status hash_file(int fd, char hex[TT_SHA256_HEX], struct tt_error *err)
+{
+    struct tt_sha256 sha;
+    char block[65536];
+    off_t offset = 0;
+    ssize_t got;
+
+    tt_sha256_begin(&sha);
+    while ((got = pread(fd, block, sizeof block, offset)) > 0) {
+        tt_sha256_add(&sha, block, (size_t)got);
+        offset += got;
+    }
+    if (got < 0)
+        return tt_fail_errno(err, tt_status_of_errno(errno), errno,
+                             "reading the video again for its SHA-256");
+    tt_sha256_end(&sha, hex);
+    return TT_OK;
+}
+
+static json_t *describe_plan(const struct tt_plan *plan)
+{
+    return json_pack("{s:s, s:i, s:i}", "precision", plan->precision == TT_FP16 ? "fp16" : "fp32",
+                     "tile_queries", plan->tile.queries, "tile_frames", plan->tile.frames);
+}
+
+/* The track file's `meta`: all that another person needs to make the same tracks again. Owned by the caller
+ * (free). */
 static enum tt_status make_meta(char **meta, const struct run *run, int64_t frames, struct tt_error *err)
 {
-    char digest[TT_SHA256_HEX_BYTES];
-    json_t *root;
-    enum tt_status status = tt_sha256_file(run->video_fd, digest, err);
+    char digest[TT_SHA256_HEX];
+    json_t *root, *model, *source, *windows;
+    enum tt_status status = hash_file(run->video_fd, digest, err);
 
     if (status)
         return status;
-    root = json_pack(
-        "{s:s, s:{s:s, s:s, s:s}, s:s, s:o, s:{s:s, s:I, s:b, s:i, s:i}, s:{s:i, s:i}, s:f, s:s, s:s}",
-        "program", "tiletrack " TT_VERSION, //
-        "model", "name", tt_weights_name(run->weights), "size", tt_weights_shape(run->weights)->name,
-        "sha256", tt_weights_sha256(run->weights),                       //
-        "backend", run->ops->name,                                       //
-        "device", json_loads(run->ops->describe(run->backend), 0, NULL), //
-        "source", "sha256", digest, "frames", (json_int_t)frames, "truncated", run->truncated, "width",
-        run->info.width, "height", run->info.height,                                          //
-        "windows", "clip_frames", TT_CLIP_FRAMES, "overlap_frames", run->job->overlap_frames, //
-        "occlusion_threshold", (double)run->job->occlusion_threshold,                         //
-        "coordinates", "source pixels as displayed; top-left corner 0,0; first pixel's centre 0.5,0.5",
-        "warnings", run->warnings);
+    model = json_pack("{s:s, s:s, s:s}", "name", tt_weights_name(run->weights), "size",
+                      tt_weights_shape(run->weights)->name, "sha256", tt_weights_sha256(run->weights));
+    source = json_pack("{s:s, s:I, s:i, s:i, s:s, s:b, s:s}", "sha256", digest, "frames", (json_int_t)frames,
+                       "width", run->info.width, "height", run->info.height, "codec", run->info.codec,
+                       "truncated", run->truncated, "warnings", run->warnings);
+    windows =
+        json_pack("{s:i, s:i}", "clip_frames", TT_CLIP_FRAMES, "overlap_frames", run->job->overlap_frames);
+    root = json_pack("{s:s, s:o, s:s, s:o, s:o, s:o, s:o, s:f, s:s}", "program", "tiletrack " TT_VERSION,
+                     "model", model, "backend", run->ops->name, "device",
+                     json_loads(run->ops->describe(run->backend), 0, NULL), "plan",
+                     describe_plan(run->ops->plan(run->backend)), "source", source, "windows", windows,
+                     "occlusion_threshold", (double)run->job->occlusion_threshold, "coordinates",
+                     "source pixels as displayed; top-left corner 0,0; centre of the first pixel 0.5,0.5");
     *meta = root ? json_dumps(root, JSON_COMPACT) : NULL;
     json_decref(root);
     return *meta ? TT_OK : tt_fail(err, TT_RETRY_LATER, "no memory for the track file's description");

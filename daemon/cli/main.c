@@ -1,6 +1,8 @@
 /* daemon/cli/main.c: tiletrack COMMAND ...: finds the command and runs it. */
 #include "daemon/cli/cli.h"
 
+#include "core/utf8.h"
+
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -56,48 +58,23 @@ bool cli_parse_int(const char *text, int64_t least, int64_t most, int64_t *value
     return true;
 }
 
-/* Bytes of the UTF-8 character at text, 0 where there is none. */
-static int utf8_length(const unsigned char *text)
-{
-    static const struct {
-        unsigned char first_from, first_to, second_from, second_to;
-        int length;
-    } rows[] = {
-        {0x00, 0x7f, 0x80, 0xbf, 1}, {0xc2, 0xdf, 0x80, 0xbf, 2}, {0xe0, 0xe0, 0xa0, 0xbf, 3},
-        {0xe1, 0xec, 0x80, 0xbf, 3}, {0xed, 0xed, 0x80, 0x9f, 3}, {0xee, 0xef, 0x80, 0xbf, 3},
-        {0xf0, 0xf0, 0x90, 0xbf, 4}, {0xf1, 0xf3, 0x80, 0xbf, 4}, {0xf4, 0xf4, 0x80, 0x8f, 4},
-    };
-
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        if (text[0] < rows[i].first_from || text[0] > rows[i].first_to)
-            continue;
-        for (int k = 1; k < rows[i].length; k++)
-            if (text[k] < (k == 1 ? rows[i].second_from : 0x80) ||
-                text[k] > (k == 1 ? rows[i].second_to : 0xbf))
-                return 0;
-        return rows[i].length;
-    }
-    return 0;
-}
-
 char *cli_printable(const char *name)
 {
+    const char *end = name + strlen(name), *next = name;
     char *text = malloc(strlen(name) * 4 + 1), *out = text;
-    const unsigned char *in = (const unsigned char *)name;
 
-    while (text && *in) {
-        int length = utf8_length(in);
-        bool control = *in < 0x20 || *in == 0x7f || (in[0] == 0xc2 && in[1] < 0xa0);
+    while (text && next < end) {
+        const char *start = next;
+        int32_t character = tt_utf8_next(&next, end);
 
-        if (*in == '\\') {
+        if (character == '\\') {
             out += sprintf(out, "\\\\");
-            in++;
-        } else if (length == 0 || control) {
-            out += sprintf(out, "\\x%02x", *in++);
+        } else if (character < 0x20 || (character >= 0x7f && character < 0xa0)) {
+            for (next = character < 0 ? start + 1 : next; start < next; start++)
+                out += sprintf(out, "\\x%02x", (unsigned char)*start);
         } else {
-            memcpy(out, in, (size_t)length);
-            out += length;
-            in += length;
+            memcpy(out, start, (size_t)(next - start));
+            out += next - start;
         }
     }
     if (text)
