@@ -26,12 +26,12 @@ QUERIES = [
     (95, "globe", 2), (95, "painting", 2), (95, "wagon", 1),
 ]  # fmt: skip
 MARGIN = 5  # a query point's neighbourhood of this many pixels shows the same body and no edge of it
-BORDER = 10
+BORDER = 16
 
 
 def candidates(world, frame, number):
     """Pixel positions (hundredths) in `frame` that lie well inside the image of one smooth part of the body."""
-    random = scene.lattice(1000 + frame, 4000, 2)
+    random = scene.lattice(1000 + frame, 20000, 2)
     x = np.round(BORDER + random[:, 0] * (scene.WIDTH - 2 * BORDER), 2)
     y = np.round(BORDER + random[:, 1] * (scene.HEIGHT - 2 * BORDER), 2)
     hit, _, _, normal = world.cast(frame, x, y)
@@ -43,16 +43,18 @@ def candidates(world, frame, number):
 
 
 def choose(world):
-    """The query points: a list of (frame, x, y, label, body number, local point). Each is far from those before it."""
+    """The query points: a list of (frame, x, y, label, body number, local point). Each is the one of eight candidates
+    that is farthest from those before it: spread out, but not driven to the body's edge."""
     chosen, counts = [], {}
     for frame, name, count in QUERIES:
         number = world.number(name)
         places = candidates(world, frame, number)
-        assert len(places) >= count, f"frame {frame} shows too little of the {name}"
+        assert len(places) >= 8 * count, f"frame {frame} shows too little of the {name}"
         taken = [places[0]]
         while len(taken) < count:
-            gaps = np.min([np.hypot(*(places - place).T) for place in taken], axis=0)
-            taken.append(places[gaps.argmax()])
+            eight = places[8 * len(taken) :][:8]
+            gaps = np.min([np.hypot(*(eight - place).T) for place in taken], axis=0)
+            taken.append(eight[gaps.argmax()])
         _, _, local, _ = world.cast(frame, *np.array(taken).T)
         for (x, y), point in zip(taken, local):
             counts[name] = counts.get(name, 0) + 1
