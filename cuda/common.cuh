@@ -1,0 +1,116 @@
+/* cuda/common.cuh: what the kernels share: launch checks, FP16 vectors, tensor-core instructions. */
+#ifndef TT_CUDA_COMMON_CUH
+#define TT_CUDA_COMMON_CUH
+
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+#include <stdint.h>
+
+/* A block never asks for more shared memory than a T4 has. */
+enum { TT_SHARED_LIMIT = 65536 };
+
+static inline int tt_div_up(int a, int b)
+{
+    return (a + b - 1) / b;
+}
+
+/* Raises a kernel's dynamic shared memory limit; refuses what no T4 could launch. */
+template <class K> static inline cudaError_t tt_shared(K *kernel, size_t bytes)
+{
+    if (bytes > TT_SHARED_LIMIT)
+        return cudaErrorInvalidConfiguration;
+    return bytes <= 49152 ? cudaSuccess
+                          : cudaFuncSetAttribute((const void *)kernel,
+                                                 cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
+}
+
+__device__ __forceinline__ float tt_gelu(float x)
+{
+    return 0.5f * x * (1.0f + erff(x * 0.70710678118654752f));
+}
+
+/* Sum over a warp in a fixed order (butterfly); every lane gets the same bits. */
+__device__ __forceinline__ float tt_warp_sum(float x)
+{
+#pragma unroll
+    for (int i = 16; i > 0; i >>= 1)
+        x += __shfl_xor_sync(0xffffffffu, x, i);
+    return x;
+}
+
+/* Four consecutive values as floats, from FP32 or FP16 memory (16- or 8-byte aligned). */
+__device__ __forceinline__ float4 tt_load4(const float *p)
+{
+    return *reinterpret_cast<const float4 *>(p);
+}
+__device__ __forceinline__ float4 tt_load4(const __half *p)
+{
+    uint2 u = *reinterpret_cast<const uint2 *>(p);
+    float2 a = __half22float2(*reinterpret_cast<__half2 *>(&u.x));
+    float2 b = __half22float2(*reinterpret_cast<__half2 *>(&u.y));
+    return make_float4(a.x, a.y, b.x, b.y);
+}
+__device__ __forceinline__ void tt_store4(float *p, float4 v)
+{
+    *reinterpret_cast<float4 *>(p) = v;
+}
+__device__ __forceinline__ void tt_store4(__half *p, float4 v)
+{
+    __half2 a = __floats2half2_rn(v.x, v.y), b = __floats2half2_rn(v.z, v.w);
+    uint2 u;
+    u.x = *reinterpret_cast<uint32_t *>(&a);
+    u.y = *reinterpret_cast<uint32_t *>(&b);
+    *reinterpret_cast<uint2 *>(p) = u;
+}
+
+__device__ __forceinline__ uint32_t tt_pack(float a, float b)
+{
+    __half2 h = __floats2half2_rn(a, b);
+    return *reinterpret_cast<uint32_t *>(&h);
+}
+__device__ __forceinline__ float2 tt_unpack(uint32_t u)
+{
+    return __half22float2(*reinterpret_cast<__half2 *>(&u));
+}
+
+/* Address of shared memory for ldmatrix. */
+__device__ __forceinline__ uint32_t tt_shared_address(const void *p)
+{
+    return (uint32_t)__cvta_generic_to_shared(p);
+}
+
+/* Four 8×8 FP16 matrices: lane l gives the address of row l % 8 of matrix l / 8; r[i]: matrix i, row l / 4,
+ * columns 2·(l % 4) and the next. */
+__device__ __forceinline__ void tt_ldmatrix4(uint32_t (&r)[4], uint32_t address)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(address));
+}
+
+/* c[16][8] += a[16][16] · b[16][8], FP16 in, FP32 out. K8: as two m16n8k8, which is what sm_75 has. */
+template <bool K16>
+__device__ __forceinline__ void tt_mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
+{
+    if (K16) {
+#if __CUDA_ARCH__ >= 800
+        asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+                     "{%0,%1,%2,%3};"
+                     : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+#else
+        __trap(); /* the launchers never choose this on sm_75 */
+#endif
+    } else {
+        asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, "
+                     "{%0,%1,%2,%3};"
+                     : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                     : "r"(a[0]), "r"(a[1]), "r"(b0));
+        asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, "
+                     "{%0,%1,%2,%3};"
+                     : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                     : "r"(a[2]), "r"(a[3]), "r"(b1));
+    }
+}
+
+#endif

@@ -1,0 +1,300 @@
+/* cuda/conv_f16.cu: 3×3 convolution on tensor cores, FP16 storage, FP32 accumulation.
+ *
+ * Implicit GEMM over NHWC. A block makes 16 × (4·MW) output pixels × 64·NW channels with MW × NW warps of 64 × 64
+ * each. Input channels go through shared memory in chunks of CK: the tile with its halo is loaded once, normalised
+ * (FP32 scale, shift, ReLU; padding is zero after the ReLU), and read by ldmatrix once for each of the nine taps.
+ * Stride 2 keeps even and odd columns apart, so that eight neighbouring output pixels are neighbours in shared
+ * memory; a pixel takes 2·CK + 16 bytes there, which keeps ldmatrix free of bank conflicts.
+ * A residual block's 1×1 projection is a last run of k over the block's own input (centre tap); its identity
+ * shortcut is added in FP32 before rounding. The epilogue goes through shared memory for 16-byte stores and sums
+ * the rounded outputs and their squares for the next instance norm: lanes by a butterfly, warps in order.
+ * Shared memory: the larger of tile and 4.6 KB a warp, and 512·NW·MW bytes: at most 48.9 KB.
+ * Sums run over (chunk, tap, channel), then the projection's channels, in order.
+ */
+#include "cuda/kernels.h"
+#include "cuda/tile_f16.cuh"
+
+namespace
+{
+
+enum { TW = 16 };
+
+template <int MW_, int NW_, int CK_, int STRIDE_> struct shape {
+    enum {
+        MW = MW_,
+        NW = NW_,
+        CK = CK_,
+        STRIDE = STRIDE_,
+        THREADS = 32 * MW * NW,
+        TH = 4 * MW,
+        IH = STRIDE == 1 ? TH + 2 : 2 * TH + 1,
+        IW = STRIDE == 1 ? TW + 2 : 2 * TW + 1,
+        PIXEL = 2 * CK + 16,            /* bytes of a pixel in shared memory */
+        GROUPS = CK / 8,                /* 16-byte pieces of a pixel */
+        STAGE = 32 * 144,               /* a warp's staging area: 32 pixels × 64 channels */
+        TILE = IH * IW * PIXEL,
+        MAIN = TILE > STAGE * MW * NW ? TILE : STAGE * MW * NW,
+        BYTES = MAIN + MW * NW * 64 * 8,
+        STEPS = CK / 16,
+    };
+};
+
+/* Byte offset of input tile pixel (y, x). */
+template <class S> __device__ __forceinline__ int pixel_at(int y, int x)
+{
+    return (y * S::IW + (S::STRIDE == 1 ? x : (x & 1) * (TW + 1) + (x >> 1))) * S::PIXEL;
+}
+
+/* Scale, shift and ReLU of eight channels. */
+struct affine {
+    float scale[8], shift[8];
+    __device__ __forceinline__ void load(const float *norm)
+    {
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const float4 v = tt_load4(norm + 4 * i);
+            scale[2 * i] = v.x, shift[2 * i] = v.y, scale[2 * i + 1] = v.z, shift[2 * i + 1] = v.w;
+        }
+    }
+    __device__ __forceinline__ uint32_t pair(uint32_t u, int i) const
+    {
+        const float2 v = tt_unpack(u);
+        return tt_pack(fmaxf(fmaf(v.x, scale[i], shift[i]), 0.0f),
+                       fmaxf(fmaf(v.y, scale[i + 1], shift[i + 1]), 0.0f));
+    }
+    __device__ __forceinline__ uint4 operator()(uint4 u) const
+    {
+        return make_uint4(pair(u.x, 0), pair(u.y, 2), pair(u.z, 4), pair(u.w, 6));
+    }
+};
+
+/* Loads rows × cols pixels of one chunk into shared memory: tile pixel (y, x) is image pixel
+ * (top + step·y, left + step·x) and goes to tile position (y + shift, x + shift). in: of the frame and chunk. */
+template <class S>
+__device__ __forceinline__ void load_tile(unsigned char *shared, const __half *in, const float *norm, int size,
+                                          int channels, int rows, int cols, int top, int left, int step,
+                                          int shift)
+{
+    enum { BATCH = 4, AHEAD = S::THREADS / S::GROUPS };
+    const int group = threadIdx.x % S::GROUPS;
+    affine f;
+    f.load(norm + group * 16);
+    in += group * 8;
+    const int pixels = rows * cols;
+    for (int p0 = threadIdx.x / S::GROUPS; p0 < pixels; p0 += BATCH * AHEAD) {
+        uint4 v[BATCH];
+        bool inside[BATCH];
+#pragma unroll
+        for (int i = 0; i < BATCH; i++) {
+            const int p = p0 + i * AHEAD, y = p / cols, x = p - y * cols;
+            const int iy = top + step * y, ix = left + step * x;
+            inside[i] = p < pixels && (unsigned)iy < (unsigned)size && (unsigned)ix < (unsigned)size;
+            v[i] = make_uint4(0, 0, 0, 0);
+            if (inside[i])
+                v[i] = *reinterpret_cast<const uint4 *>(in + (size_t)(iy * size + ix) * channels);
+        }
+#pragma unroll
+        for (int i = 0; i < BATCH; i++) {
+            const int p = p0 + i * AHEAD, y = p / cols, x = p - y * cols;
+            if (p < pixels)
+                *reinterpret_cast<uint4 *>(shared + pixel_at<S>(y + shift, x + shift) + group * 16) =
+                    inside[i] ? f(v[i]) : v[i];
+        }
+    }
+}
+
+/* Adds the shortcut, rounds, stores 64 pixels × 64 channels and sums them for the next norm. out, add: at the
+ * warp's first pixel and channel; line: halfs from one image row to the next. */
+__device__ __forceinline__ void store_warp(const tt_acc &c, unsigned char *stage, float2 *sums, __half *out,
+                                           const __half *add, int channels, size_t line)
+{
+    const int lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
+    float s[8][2] = {}, ss[8][2] = {};
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        if (add) {
+#pragma unroll
+            for (int i = 0; i < 8; i++) {
+                const int p = i * 4 + lane / 8;
+                const __half *from = add + (2 * h + p / 16) * line + (size_t)(p % 16) * channels + lane % 8 * 8;
+                *reinterpret_cast<uint4 *>(stage + p * 144 + lane % 8 * 16) =
+                    *reinterpret_cast<const uint4 *>(from);
+            }
+            __syncwarp();
+        }
+#pragma unroll
+        for (int i = 0; i < 2; i++)
+#pragma unroll
+            for (int j = 0; j < 8; j++)
+#pragma unroll
+                for (int r = 0; r < 2; r++) {
+                    uint32_t *at =
+                        reinterpret_cast<uint32_t *>(stage + (i * 16 + r * 8 + g) * 144 + j * 16 + q * 4);
+                    const float2 old = add ? tt_unpack(*at) : make_float2(0.0f, 0.0f);
+                    const float *v = &c[2 * h + i][j][2 * r];
+                    const uint32_t rounded = tt_pack(v[0] + old.x, v[1] + old.y);
+                    const float2 x = tt_unpack(rounded);
+                    *at = rounded;
+                    s[j][0] += x.x, s[j][1] += x.y;
+                    ss[j][0] = fmaf(x.x, x.x, ss[j][0]), ss[j][1] = fmaf(x.y, x.y, ss[j][1]);
+                }
+        __syncwarp();
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            const int p = i * 4 + lane / 8;
+            __half *to = out + (2 * h + p / 16) * line + (size_t)(p % 16) * channels + lane % 8 * 8;
+            *reinterpret_cast<uint4 *>(to) = *reinterpret_cast<const uint4 *>(stage + p * 144 + lane % 8 * 16);
+        }
+        __syncwarp();
+    }
+#pragma unroll
+    for (int j = 0; j < 8; j++)
+#pragma unroll
+        for (int k = 0; k < 2; k++) {
+#pragma unroll
+            for (int i = 4; i < 32; i *= 2) {
+                s[j][k] += __shfl_xor_sync(0xffffffffu, s[j][k], i);
+                ss[j][k] += __shfl_xor_sync(0xffffffffu, ss[j][k], i);
+            }
+            if (g == 0)
+                sums[j * 8 + q * 2 + k] = make_float2(s[j][k], ss[j][k]);
+        }
+}
+
+template <class S, bool K16, bool PROJ>
+__global__ void __launch_bounds__(S::THREADS, S::THREADS == 128 ? 2 : 1) conv_f16(const struct tt_k_conv_f16 c)
+{
+    extern __shared__ __align__(16) unsigned char shared[];
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, wm = warp % S::MW, wn = warp / S::MW;
+    const int across = c.out_size / TW, tile_y = blockIdx.x / across, tile_x = blockIdx.x - tile_y * across;
+    const int oy = tile_y * S::TH, ox = tile_x * TW, frame = blockIdx.z, n0 = blockIdx.y * S::NW * 64;
+    const int pad = S::STRIDE == 1 ? 1 : 0;
+    const int steps = (9 * c.in_c + (PROJ ? c.proj_c : 0)) / 16;
+    const uint4 *weight =
+        reinterpret_cast<const uint4 *>(c.weight) + (size_t)(n0 / 64 + wn) * steps * 128 + lane;
+    /* this lane's row of A: pixel lane % 16 of image row 4·wm, half lane / 16 of a k step */
+    const uint32_t base = tt_shared_address(shared) + lane / 16 * 16 +
+                          (S::STRIDE * wm * 4 * S::IW + lane % 16) * S::PIXEL;
+    const uint32_t row_tile = S::STRIDE * S::IW * S::PIXEL;
+
+    tt_acc acc = {};
+    tt_frag_a a, a_next;
+    tt_frag_b b, b_next;
+    tt_load_b(b, weight);
+    const __half *in = reinterpret_cast<const __half *>(c.in) + (size_t)frame * c.in_size * c.in_size * c.in_c;
+    const float *norm = c.norm + (size_t)frame * c.in_c * 2;
+    for (int c0 = 0; c0 < c.in_c; c0 += S::CK) {
+        __syncthreads();
+        load_tile<S>(shared, in + c0, norm + 2 * c0, c.in_size, c.in_c, S::IH, S::IW, oy * S::STRIDE - pad,
+                     ox * S::STRIDE - pad, 1, 0);
+        __syncthreads();
+        tt_load_a(a, base, row_tile);
+#pragma unroll 1
+        for (int ky = 0; ky < 3; ky++) {
+            const uint32_t at = base + ky * S::IW * S::PIXEL;
+            const uint32_t below = ky < 2 ? at + S::IW * S::PIXEL : base; /* base: read but not used */
+#pragma unroll
+            for (int i = 0; i < 3 * S::STEPS; i++) {
+                const int next = i + 1, kx = next / S::STEPS % 3, down = next / (3 * S::STEPS);
+                weight += 128;
+                tt_load_b(b_next, weight);
+                tt_load_a(a_next, (down ? below : at) + pixel_at<S>(0, kx) + next % S::STEPS * 32, row_tile);
+                tt_step<K16>(acc, a, b);
+                a = a_next, b = b_next;
+            }
+        }
+    }
+    if (PROJ) {
+        const int stride = c.proj_size / c.out_size;
+        in = reinterpret_cast<const __half *>(c.proj_in) + (size_t)frame * c.proj_size * c.proj_size * c.proj_c;
+        norm = c.proj_norm + (size_t)frame * c.proj_c * 2;
+        for (int c0 = 0; c0 < c.proj_c; c0 += S::CK) {
+            __syncthreads();
+            load_tile<S>(shared, in + c0, norm + 2 * c0, c.proj_size, c.proj_c, S::TH, TW, oy * stride,
+                         ox * stride, stride, 1);
+            __syncthreads();
+#pragma unroll
+            for (int i = 0; i < S::STEPS; i++) {
+                tt_load_a(a, base + pixel_at<S>(1, 1) + i * 32, row_tile);
+                weight += 128;
+                tt_load_b(b_next, weight);
+                tt_step<K16>(acc, a, b);
+                b = b_next;
+            }
+        }
+    }
+    __syncthreads();
+    float2 *sums = reinterpret_cast<float2 *>(shared + S::MAIN);
+    const size_t line = (size_t)c.out_size * c.out_c;
+    const size_t first = ((size_t)frame * c.out_size + oy + wm * 4) * line + (size_t)ox * c.out_c + n0 + wn * 64;
+    store_warp(acc, shared + warp * S::STAGE, sums + (wm * S::NW + wn) * 64,
+               reinterpret_cast<__half *>(c.out) + first,
+               c.add ? reinterpret_cast<const __half *>(c.add) + first : nullptr, c.out_c, line);
+    __syncthreads();
+    if (c.partial && threadIdx.x < S::NW * 64) {
+        float2 total = sums[threadIdx.x];
+        for (int i = 1; i < S::MW; i++) {
+            const float2 v = sums[i * S::NW * 64 + threadIdx.x];
+            total.x += v.x, total.y += v.y;
+        }
+        reinterpret_cast<float2 *>(
+            c.partial)[((size_t)frame * gridDim.x + blockIdx.x) * c.out_c + n0 + threadIdx.x] = total;
+    }
+}
+
+template <class S, bool K16> cudaError_t launch(const struct tt_k_conv_f16 *c, void *stream)
+{
+    if (c->out_size % TW || c->out_size % S::TH || c->out_c % (64 * S::NW) || c->in_c % S::CK ||
+        c->proj_c % S::CK || c->in_size != c->out_size * S::STRIDE || (c->proj_c && S::STRIDE != 1))
+        return cudaErrorInvalidValue;
+    auto *kernel = c->proj_c ? conv_f16<S, K16, S::STRIDE == 1> : conv_f16<S, K16, false>;
+    const cudaError_t e = tt_shared(kernel, S::BYTES);
+    if (e != cudaSuccess)
+        return e;
+    const dim3 grid(c->out_size / TW * (c->out_size / S::TH), c->out_c / (64 * S::NW), c->frames);
+    kernel<<<grid, S::THREADS, S::BYTES, (cudaStream_t)stream>>>(*c);
+    return cudaGetLastError();
+}
+
+template <bool K16> cudaError_t choose(const struct tt_k_conv_f16 *c, void *stream)
+{
+    switch (c->variant) {
+    case TT_CONV_256x64_C32:
+        return launch<shape<4, 1, 32, 1>, K16>(c, stream);
+    case TT_CONV_256x64_C64:
+        return launch<shape<4, 1, 64, 1>, K16>(c, stream);
+    case TT_CONV_128x128_C32:
+        return launch<shape<2, 2, 32, 1>, K16>(c, stream);
+    case TT_CONV_128x128_C64:
+        return launch<shape<2, 2, 64, 1>, K16>(c, stream);
+    case TT_CONV_256x128_C32:
+        return launch<shape<4, 2, 32, 1>, K16>(c, stream);
+    case TT_CONV_S2_128x128_C32:
+        return launch<shape<2, 2, 32, 2>, K16>(c, stream);
+    case TT_CONV_S2_128x128_C16:
+        return launch<shape<2, 2, 16, 2>, K16>(c, stream);
+    }
+    return cudaErrorInvalidValue;
+}
+
+struct tile {
+    int rows, chunk;
+};
+const tile tiles[] = {{16, 32}, {16, 64}, {8, 32}, {8, 64}, {16, 32}, {8, 32}, {8, 16}};
+
+} // namespace
+
+extern "C" int tt_k_conv_f16_chunk(enum tt_k_conv_variant variant)
+{
+    return tiles[variant].chunk;
+}
+
+extern "C" int tt_k_conv_f16_tiles(enum tt_k_conv_variant variant, int out_size)
+{
+    return out_size / TW * (out_size / tiles[variant].rows);
+}
+
+extern "C" int tt_k_conv_f16(const struct tt_k_conv_f16 *c, enum tt_k_mma mma, void *stream)
+{
+    return mma == TT_MMA_K16 ? choose<true>(c, stream) : choose<false>(c, stream);
+}

@@ -1,0 +1,178 @@
+/* cuda/kernels.h: every kernel of the CUDA backend as a C function over raw device pointers.
+ *
+ * Nothing here needs the rest of tiletrack: tests/kernels links these and nothing else. Each function queues
+ * its work on a stream and returns a cudaError_t as int (0: queued). All arguments are borrowed (until the
+ * work on the stream is done). Activations are NHWC, rows of a matrix are contiguous. "half" is IEEE FP16,
+ * carried as uint16_t here.
+ *
+ * The same arguments give the same bits: no float atomics, every sum has a fixed order.
+ */
+#ifndef TT_CUDA_KERNELS_H
+#define TT_CUDA_KERNELS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Which tensor-core instruction the FP16 kernels use. */
+enum tt_k_mma {
+    TT_MMA_K8,  /* m16n8k8: all that a T4 (sm_75) has */
+    TT_MMA_K16, /* m16n8k16: sm_80 and later */
+};
+
+/* ---- conv_f32.cu: convolution and matrix product in FP32 (FFMA, no TF32) ---- */
+
+/* out = [gelu](conv([relu(norm(in))], weight) + bias) + add
+ * A matrix product of R rows is frames = R, in_h = in_w = out_h = out_w = 1, kernel = 1. */
+struct tt_k_conv_f32 {
+    const float *in;     /* [frames][in_h][in_w][in_c] */
+    const float *norm;   /* [frames][in_c][2] scale and shift, applied with a ReLU to what is read; or NULL */
+    const float *weight; /* [kernel][kernel][in_c][out_c] */
+    const float *bias;   /* [out_c] or NULL */
+    const float *add;    /* as out, or NULL; may be out itself */
+    float *out;          /* [frames][out_h][out_w][out_c] */
+    int frames, in_h, in_w, in_c; /* in_c: a multiple of 8 */
+    int out_h, out_w, out_c;      /* out_c: a multiple of 64 */
+    int kernel, stride, pad;      /* pad: rows above and columns left; what lies outside is zero */
+    int gelu;                     /* exact (erf) GELU behind the bias */
+};
+int tt_k_conv_f32(const struct tt_k_conv_f32 *conv, void *stream);
+
+/* ---- conv_f16.cu: 3×3 convolution on tensor cores ---- */
+
+/* Output pixels × channels of a block, and input channels that a chunk holds. */
+enum tt_k_conv_variant {
+    TT_CONV_256x64_C32,
+    TT_CONV_256x64_C64,
+    TT_CONV_128x128_C32,
+    TT_CONV_128x128_C64,
+    TT_CONV_256x128_C32,
+    TT_CONV_S2_128x128_C32, /* stride 2, padding 0 before and 1 behind */
+    TT_CONV_S2_128x128_C16,
+    TT_CONV_VARIANTS
+};
+
+/* out = conv3x3(relu(norm(in))) + conv1x1(relu(proj_norm(proj_in))) + add */
+struct tt_k_conv_f16 {
+    const uint16_t *in;      /* [frames][in_size][in_size][in_c] */
+    const float *norm;       /* [frames][in_c][2] */
+    const uint16_t *weight;  /* packed by tt_pack_conv_f16 with the variant's chunk, and 2 KB more that are read, not used */
+    const uint16_t *proj_in; /* [frames][proj_size][proj_size][proj_c], where proj_c > 0 (stride 1 only) */
+    const float *proj_norm;
+    const uint16_t *add; /* as out, or NULL */
+    uint16_t *out;       /* [frames][out_size][out_size][out_c] */
+    float *partial;      /* [frames][tiles][out_c][2] sums and sums of squares of out, or NULL */
+    int frames, in_size, in_c, out_size, out_c, proj_size, proj_c;
+    enum tt_k_conv_variant variant;
+};
+int tt_k_conv_f16(const struct tt_k_conv_f16 *conv, enum tt_k_mma mma, void *stream);
+int tt_k_conv_f16_chunk(enum tt_k_conv_variant variant);
+int tt_k_conv_f16_tiles(enum tt_k_conv_variant variant, int out_size);
+
+/* ---- stem.cu: the first convolution, 7×7 stride 2, padding 2 before and 3 behind ---- */
+
+/* rgb [frames][size][size][3] 0..255, scaled to [-1, 1] on load; weight [7][7][3][64] FP32;
+ * out [frames][size/2][size/2][64]. size: a multiple of 32. */
+int tt_k_stem_f32(const uint8_t *rgb, const float *weight, float *out, int frames, int size, void *stream);
+int tt_k_stem_f16(const uint8_t *rgb, const float *weight, uint16_t *out, int frames, int size, void *stream);
+
+/* ---- norm.cu ---- */
+
+/* Pixels of one partial sum of the instance norm. */
+enum { TT_K_NORM_CHUNK = 256 };
+
+/* Sums and sums of squares of each channel over chunks of 256 pixels.
+ * in [frames][pixels][channels]; partial: out, [frames][chunks][channels][2], chunks = ceil(pixels / 256).
+ * channels: a multiple of 64. */
+int tt_k_norm_partial_f32(const float *in, float *partial, int frames, int pixels, int channels,
+                          void *stream);
+int tt_k_norm_partial_f16(const uint16_t *in, float *partial, int frames, int pixels, int channels,
+                          void *stream);
+/* partial -> scale and shift with which x·scale + shift is the normalised, affine value.
+ * gamma, beta [channels]; norm: out, [frames][channels][2]. */
+int tt_k_norm_finish(const float *partial, const float *gamma, const float *beta, float *norm, int frames,
+                     int chunks, int pixels, int channels, float epsilon, void *stream);
+/* Group norm over groups of 16 channels and all positions of one patch: in [patches][positions][channels];
+ * norm: out, [patches][channels][2]. */
+int tt_k_group_norm_f32(const float *in, const float *gamma, const float *beta, float *norm, int patches,
+                        int positions, int channels, float epsilon, void *stream);
+/* Mean over positions of relu(x·scale + shift). out: patch p of group g = p / per_group goes to
+ * out + (p % per_group)·row + g·channels: the two orientations side by side. */
+int tt_k_relu_mean_f32(const float *in, const float *norm, float *out, int patches, int per_group, int row,
+                       int positions, int channels, void *stream);
+/* x / sqrt(max(sum x², 1e-12)) over the last axis: in, out [pixels][channels]; channels 64, 128 or 256. */
+int tt_k_l2_f32(const float *in, float *out, int64_t pixels, int channels, void *stream);
+int tt_k_l2_f16(const uint16_t *in, uint16_t *out, int64_t pixels, int channels, void *stream);
+/* Layer norm over the last axis, epsilon 1e-5: in, out [rows][width]; width: a multiple of 32, <= 512. */
+int tt_k_layer_norm_f32(const float *in, const float *gamma, const float *beta, float *out, int rows,
+                        int width, void *stream);
+int tt_k_layer_norm_f16(const float *in, const float *gamma, const float *beta, uint16_t *out, int rows,
+                        int width, void *stream);
+
+/* ---- sample.cu ---- */
+
+/* Bilinear 7×7 supports around query points, clamped at the border.
+ * grid [frames][size][size][channels]; frame [queries] 0..frames-1; xy [queries][2] clip pixels;
+ * out: query q at out + q·row, [7][7][channels] floats. scale = size / 256. */
+int tt_k_support_f32(const float *grid, const int *frame, const float *xy, float *out, int queries, int row,
+                     int frames, int size, int channels, float scale, void *stream);
+int tt_k_support_f16(const uint16_t *grid, const int *frame, const float *xy, float *out, int queries,
+                     int row, int frames, int size, int channels, float scale, void *stream);
+
+/* ---- cost.cu: first estimate from the cost volume ---- */
+
+struct tt_k_cost {
+    const void *lowres;      /* [frames][32][32][256], L2-normalised; float or half */
+    const void *hires;       /* [frames][64][64][128] */
+    const float *lowres_q;   /* query q's lowres feature: + q·row, 256 floats */
+    const float *hires_q;    /* 128 floats, same row */
+    const float *conv;       /* [3][3][2]: ky, kx, {lowres, hires} */
+    const float *occ_w;      /* [2][6] */
+    const float *occ_b;      /* [2] */
+    const int *query_frame;  /* [queries], -1 where the query lies in another clip */
+    const float *query_xy;   /* [queries][2], clip pixels */
+    float *out;              /* [queries][frames][4]: x, y, occlusion, expected distance */
+    int queries, frames, row;
+};
+int tt_k_cost_f32(const struct tt_k_cost *cost, void *stream);
+int tt_k_cost_f16(const struct tt_k_cost *cost, void *stream);
+
+/* ---- correlation.cu ---- */
+
+/* Local 4D correlation: 8×8 integer patch of a frame's features (zero outside) times a query's 7×7 support,
+ * then bilinear weights on the products.
+ * grid [frames][size][size][channels]; support: query q at + q·row, [49][channels];
+ * state [queries][frames][4] (x, y in clip pixels first);
+ * volume: out, [2][queries·frames][49][56]: [0] rows (neighbourhood position), columns (support position);
+ * [1] the transpose; columns 49..55 zero. channels: a multiple of 32. */
+enum { TT_K_VOLUME_ROW = 56 };
+int tt_k_correlate_f32(const float *grid, const float *support, const float *state, float *volume,
+                       int queries, int frames, int row, int size, int channels, float scale, void *stream);
+
+/* ---- mixer.cu, attention.cu ---- */
+
+enum { TT_K_TOKEN = 856 }; /* 854 mixer inputs and two zeros */
+
+/* Where init [queries][frames][4] has an x that is not NaN, it replaces the state. */
+int tt_k_state_init(const float *init, float *state, int rows, void *stream);
+/* Fills columns 0, 1 (occlusion, expected distance) and 770..855 (relative motion, sines, zeros) of
+ * tokens [queries·frames][856] from state [queries][frames][4]; the correlation embeddings lie between. */
+int tt_k_tokens_f32(const float *state, float *tokens, int queries, int frames, void *stream);
+int tt_k_tokens_f16(const float *state, uint16_t *tokens, int queries, int frames, void *stream);
+/* state += layer_norm(h)·weightᵀ + bias, the four outputs that are read: h [rows][width], weight [4][width],
+ * bias [4], state [rows][4]. */
+int tt_k_head_f32(const float *h, const float *gamma, const float *beta, const float *weight,
+                  const float *bias, float *state, int rows, int width, void *stream);
+/* Attention with ALiBi slopes; the first half of the heads looks back in time, the second half ahead.
+ * qkv [queries][frames][3][heads][64]; out [queries][frames][heads][64]. frames <= 64. */
+int tt_k_attention_f32(const float *qkv, float *out, int queries, int frames, int heads, void *stream);
+int tt_k_attention_f16(const uint16_t *qkv, uint16_t *out, int queries, int frames, int heads, void *stream);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

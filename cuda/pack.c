@@ -1,0 +1,70 @@
+/* cuda/pack.c: see pack.h. Pure functions; only tt_pack_conv_f16 allocates, and frees what it took. */
+#include "cuda/pack.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+uint16_t tt_half_from_float(float x)
+{
+    uint32_t u;
+    memcpy(&u, &x, sizeof(u));
+    const uint32_t sign = u >> 16 & 0x8000, a = u & 0x7fffffff;
+    if (a > 0x7f800000)
+        return (uint16_t)(sign | 0x7e00);
+    if (a >= 0x477ff000) /* rounds to 65536 or more */
+        return (uint16_t)(sign | 0x7c00);
+    if (a < 0x38800000) { /* subnormal: a multiple of 2^-24, found by adding 0.5 */
+        float f;
+        memcpy(&f, &a, sizeof(f));
+        f += 0.5f;
+        memcpy(&u, &f, sizeof(u));
+        return (uint16_t)(sign | (u - 0x3f000000));
+    }
+    return (uint16_t)(sign | (a - 0x38000000 + 0xfff + (a >> 13 & 1)) >> 13);
+}
+
+float tt_float_from_half(uint16_t h)
+{
+    const uint32_t sign = (uint32_t)(h & 0x8000) << 16, exponent = h >> 10 & 31, fraction = h & 1023;
+    uint32_t u;
+    float f;
+    if (exponent == 0) {
+        f = (float)fraction * 0x1p-24f;
+        return sign ? -f : f;
+    }
+    u = sign | (exponent == 31 ? 0x7f800000 : (exponent + 112) << 23) | fraction << 13;
+    memcpy(&f, &u, sizeof(f));
+    return f;
+}
+
+void tt_pack_matrix_f16(uint16_t *packed, const float *matrix, int k, int n)
+{
+    const int steps = k / 16;
+    for (int i = 0; i < k; i++)
+        for (int j = 0; j < n; j++) {
+            const int step = i / 16, half = i % 16 / 8, q = i % 8 / 2, odd = i % 2;
+            const int block = j / 64, pair = j % 64 / 16, second = j % 16 / 8, g = j % 8;
+            const size_t unit = (((size_t)block * steps + step) * 4 + pair) * 32 + g * 4 + q;
+            packed[unit * 8 + second * 4 + half * 2 + odd] = tt_half_from_float(matrix[(size_t)i * n + j]);
+        }
+}
+
+int tt_pack_conv_f16(uint16_t *packed, const float *weight, const float *projection, int out_c, int in_c,
+                     int proj_c, int chunk)
+{
+    float *matrix = malloc(sizeof(float) * ((size_t)9 * in_c + proj_c) * out_c);
+    if (!matrix)
+        return -1;
+    float *row = matrix;
+    for (int c0 = 0; c0 < in_c; c0 += chunk)
+        for (int tap = 0; tap < 9; tap++)
+            for (int c = c0; c < c0 + chunk; c++, row += out_c)
+                for (int o = 0; o < out_c; o++)
+                    row[o] = weight[((size_t)o * in_c + c) * 9 + tap];
+    for (int c = 0; c < proj_c; c++, row += out_c)
+        for (int o = 0; o < out_c; o++)
+            row[o] = projection[(size_t)o * proj_c + c];
+    tt_pack_matrix_f16(packed, matrix, 9 * in_c + proj_c, out_c);
+    free(matrix);
+    return 0;
+}

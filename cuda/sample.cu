@@ -1,0 +1,69 @@
+/* cuda/sample.cu: 7×7 supports around query points, bilinear, clamped at the border.
+ *
+ * map_coordinates_3d with padding 'border' of the public code: a position is q·scale - 0.5 + offset, clamped to
+ * [0, size - 1]; the frame is an integer. One block a query, a warp a support position in turn, lanes over
+ * channels. The four products are added in the order (y0,x0), (y0,x1), (y1,x0), (y1,x1). No shared memory.
+ */
+#include "cuda/kernels.h"
+#include "cuda/common.cuh"
+
+namespace
+{
+
+template <class T>
+__global__ void __launch_bounds__(224)
+    support(const T *grid, const int *frame, const float *xy, float *out, int row, int frames, int size,
+            int channels, float scale)
+{
+    const int q = blockIdx.x, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const int f = min(max(frame[q], 0), frames - 1);
+    const float top = (float)(size - 1);
+    const float qx = xy[2 * q] * scale - 0.5f, qy = xy[2 * q + 1] * scale - 0.5f;
+    grid += (size_t)f * size * size * channels;
+    out += (size_t)q * row;
+    for (int s = warp; s < 49; s += 7) {
+        const float y = fminf(fmaxf(qy + (float)(s / 7 - 3), 0.0f), top);
+        const float x = fminf(fmaxf(qx + (float)(s % 7 - 3), 0.0f), top);
+        const int y0 = (int)y, x0 = (int)x, y1 = min(y0 + 1, size - 1), x1 = min(x0 + 1, size - 1);
+        const float fy = y - (float)y0, fx = x - (float)x0;
+        const float w00 = (1.0f - fy) * (1.0f - fx), w01 = (1.0f - fy) * fx, w10 = fy * (1.0f - fx),
+                    w11 = fy * fx;
+        for (int c = lane * 2; c < channels; c += 64) {
+#pragma unroll
+            for (int k = 0; k < 2; k++) {
+                const T *g = grid + c + k;
+                const float a = (float)g[(size_t)(y0 * size + x0) * channels];
+                const float b = (float)g[(size_t)(y0 * size + x1) * channels];
+                const float d = (float)g[(size_t)(y1 * size + x0) * channels];
+                const float e = (float)g[(size_t)(y1 * size + x1) * channels];
+                out[(size_t)s * channels + c + k] = ((w00 * a + w01 * b) + w10 * d) + w11 * e;
+            }
+        }
+    }
+}
+
+template <class T>
+int launch(const T *grid, const int *frame, const float *xy, float *out, int queries, int row, int frames,
+           int size, int channels, float scale, void *stream)
+{
+    if (channels % 2)
+        return cudaErrorInvalidValue;
+    support<T><<<queries, 224, 0, (cudaStream_t)stream>>>(grid, frame, xy, out, row, frames, size, channels,
+                                                          scale);
+    return cudaGetLastError();
+}
+
+} // namespace
+
+extern "C" int tt_k_support_f32(const float *grid, const int *frame, const float *xy, float *out, int queries,
+                                int row, int frames, int size, int channels, float scale, void *stream)
+{
+    return launch(grid, frame, xy, out, queries, row, frames, size, channels, scale, stream);
+}
+
+extern "C" int tt_k_support_f16(const uint16_t *grid, const int *frame, const float *xy, float *out,
+                                int queries, int row, int frames, int size, int channels, float scale,
+                                void *stream)
+{
+    return launch((const __half *)grid, frame, xy, out, queries, row, frames, size, channels, scale, stream);
+}
