@@ -16,7 +16,7 @@ enum {
     TT_QUERIES_MAX = 100000,
     TT_GRID_MAX = 316,                  /* grid lines a side: 316² is under TT_QUERIES_MAX */
     TT_QUERY_FRAME_MAX = (1 << 24) - 1, /* a track file's f4 holds every frame number up to here */
-    TT_QUERY_FILE_BYTES = 32 << 20,     /* largest query file */
+    TT_QUERY_FILE_BYTES = 16 << 20,     /* largest query file */
     TT_LABEL_BYTES = 255,               /* longest label, UTF-8 */
 };
 
@@ -61,11 +61,10 @@ enum tt_status tt_queries_parse_json(struct tt_queries *queries, const char *tex
 enum tt_status tt_queries_grid(struct tt_queries *queries, int side, int64_t frame, int width, int height,
                                struct tt_error *err);
 
-/* A decoded mask: a pixel is inside where any channel is at least 128. Its size need not be the video's: it
- * is stretched over the whole frame. Borrows pixels. */
+/* A decoded mask. Its size need not be the video's: it is stretched over the whole frame. Borrows pixels. */
 struct tt_mask {
-    const uint8_t *pixels; /* [height][width][channels] */
-    int width, height, channels;
+    const uint8_t *pixels; /* [height][width], not 0: inside */
+    int width, height;
 };
 
 /* About side × side points on a square lattice inside the mask, never closer than one source pixel; at least
