@@ -14,4 +14,17 @@ size_t tt_utf8_decode(const char *text, size_t bytes, uint32_t *code);
  * characters, line and paragraph separators, direction marks, byte order marks. */
 bool tt_utf8_unprintable(uint32_t code);
 
+/* The character at *next, which is moved behind it; -1 (and *next unmoved) where none begins there. *next <
+ * end. */
+int32_t tt_utf8_next(const char **next, const char *end);
+
+/* Characters in valid UTF-8 text. */
+size_t tt_utf8_length(const char *text);
+
+/* A query point's label: valid UTF-8 without control characters. */
+bool tt_utf8_is_label(const char *text, size_t bytes);
+
+/* Writes a character's 1 to 4 bytes; returns how many, 0 where code is not a character. */
+size_t tt_utf8_write(char out[4], uint32_t code);
+
 #endif
