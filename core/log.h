@@ -3,14 +3,14 @@
  *     tt_log(log, TT_LOG_INFO, "job_done", TT_STR("job", id), TT_BYTES("file", name, length),
  *            TT_INT("frames", frames), TT_REAL("track_ms", ms));
  *
- * A line is a JSON object, or text for people, or an entry of the journal with fields of its own; docs/LOGS.md
- * describes all three and lists every event with its fields. A test holds that list against the calls, so
- * event and field names are literals: small letters, digits and "_", units at the end ("track_ms").
+ * A line is a JSON object, or text for people, or an entry of the journal with fields of its own;
+ * docs/LOGS.md describes all three and lists every event with its fields. A test holds that list against the
+ * calls, so event and field names are literals: small letters, digits and "_", units at the end ("track_ms").
  *
- * A line is at most TT_LOG_LINE_BYTES long and goes out in one write(2) to a descriptor in append mode, so
- * lines of several threads and processes never mix. Nothing is allocated once the log is open. A log may be
- * used from any thread, not from a signal handler. Logging does not fail: a line that cannot be written is
- * counted, and the count is written when the next line can be ("log_lost").
+ * A line is at most TT_LOG_LINE_BYTES long and goes out in one write(2), so lines of several threads and
+ * processes never mix. Nothing is allocated once the log is open. A log may be used from any thread, not from
+ * a signal handler. Logging does not fail: a line that cannot be written is counted, and the count is written
+ * when the next line can be (`log_lost`). The program must ignore SIGPIPE, and SIGXFSZ where it has a limit.
  */
 #ifndef TT_CORE_LOG_H
 #define TT_CORE_LOG_H
@@ -36,9 +36,9 @@ struct tt_log_options {
     const char *worker;  /* NULL, or the `worker` field of every line that has none */
     enum tt_log_level level;
     enum tt_log_format format;
-    const char *file;    /* NULL: fd */
-    int fd;              /* STDERR_FILENO; where it is the journal's stream, entries go to the journal instead */
-    int64_t burst;       /* lines of one event in TT_LOG_BURST_WINDOW_MS; 0: no limit */
+    const char *file; /* NULL: fd */
+    int fd;           /* STDERR_FILENO; where it is the journal's stream, entries go to the journal instead */
+    int64_t burst;    /* lines of one event in TT_LOG_BURST_WINDOW_MS; 0: no limit */
     const char *journal; /* NULL: the journal's socket, /run/systemd/journal/socket */
 };
 
@@ -53,7 +53,8 @@ void tt_log_close(struct tt_log *log);
 enum tt_status tt_log_reopen(struct tt_log *log, struct tt_error *err);
 
 /* Takes up other options while running, whole or not at all. */
-enum tt_status tt_log_configure(struct tt_log *log, const struct tt_log_options *options, struct tt_error *err);
+enum tt_status tt_log_configure(struct tt_log *log, const struct tt_log_options *options,
+                                struct tt_error *err);
 
 /* Writes the counts of lines that were suppressed in windows that have ended, or in all if `all` is set.
  * Lines of any event do the same; a program calls this now and then so that a count is not late. */
@@ -104,14 +105,15 @@ struct tt_log_field {
 
 #define TT_LOG_UNTIL_NUL ((size_t)-1)
 
-/* Writes one line. Fields may be none; they are evaluated only if the level is written. `job`, `worker` and
- * `file` come first in the line, wherever they stand here. */
+/* Writes one line. log may be NULL: then nothing is written. Fields may be none; they are evaluated only if
+ * the level is written. `job`, `worker` and `file` come first in the line, wherever they stand here. */
 #define tt_log(log, level, event, ...)                                                                       \
     do {                                                                                                     \
-        const struct tt_log *tt_log_to = (log);                                                              \
-        if (tt_log_enabled(tt_log_to, (level))) {                                                            \
+        struct tt_log *tt_log_to = (log);                                                                    \
+        const enum tt_log_level tt_log_at = (level);                                                         \
+        if (tt_log_enabled(tt_log_to, tt_log_at)) {                                                          \
             const struct tt_log_field tt_log_list[] = {{.name = NULL}, ##__VA_ARGS__};                       \
-            tt_log_write((log), (level), "" event "", tt_log_list + 1,                                       \
+            tt_log_write(tt_log_to, tt_log_at, "" event "", tt_log_list + 1,                                 \
                          (int)(sizeof tt_log_list / sizeof tt_log_list[0]) - 1);                             \
         }                                                                                                    \
     } while (0)
