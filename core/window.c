@@ -302,6 +302,9 @@ enum tt_status tt_stitch_read(struct tt_stitch *stitch, int first_query, int que
     int64_t tile;
     int tile_frames;
 
+    if (!status && (first_query < 0 || queries < 0 || queries > stitch->queries - first_query))
+        status = tt_fail(err, TT_REFUSE, "stitching: queries %d to %d of %d were asked for", first_query,
+                         first_query + queries, stitch->queries);
     for (int64_t from = first_frame; !status && from < end; from = tile + tile_frames) {
         int block, count;
         int64_t to;
