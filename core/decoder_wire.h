@@ -1,0 +1,114 @@
+/* core/decoder_wire.h: the messages between core/decoder.c and tiletrack-decode.
+ *
+ * One message is one packet of a SOCK_SEQPACKET pair: a header and the body of its type, exactly that many
+ * bytes. Both ends run on one machine, so numbers are in its own byte order.
+ *
+ *     parent -> child   request (first, before the child confines itself), then credits: an int32_t, the
+ *                       number of ring slots that are free again
+ *     child -> parent   hello warning* info (frame | warning)* (end | error)     a video
+ *                       hello warning* (mask | error)                            a mask
+ *
+ * Frame n lies in slot n % TT_DECODER_SLOTS of the ring. The child begins with a credit for every slot. The
+ * parent trusts nothing: tt_wire_accept is given each packet and refuses what is not exactly this.
+ */
+#ifndef TT_CORE_DECODER_WIRE_H
+#define TT_CORE_DECODER_WIRE_H
+
+#include "core/decoder.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    TT_WIRE_MAGIC = 0x54544431, /* "TTD1" */
+    TT_WIRE_VERSION = 1,
+    TT_WIRE_TEXT_BYTES = 480, /* with the NUL */
+    TT_WIRE_MAX_WARNINGS = 64,
+};
+
+/* The child's descriptors; it has no others but 0, 1 and 2, which are /dev/null. */
+enum { TT_CHILD_VIDEO = 3, TT_CHILD_CONTROL = 4, TT_CHILD_RING = 5, TT_CHILD_DESCRIPTORS = 6 };
+
+enum tt_wire_type {
+    TT_WIRE_REQUEST = 1,
+    TT_WIRE_HELLO, /* confined; no byte of the video has been read */
+    TT_WIRE_INFO,
+    TT_WIRE_FRAME,
+    TT_WIRE_WARNING,
+    TT_WIRE_END,
+    TT_WIRE_ERROR,
+    TT_WIRE_MASK,
+    TT_WIRE_TYPES
+};
+
+struct tt_wire_header {
+    uint32_t magic;
+    uint16_t version;
+    uint16_t type;
+    uint32_t body_bytes;
+    uint32_t zero;
+};
+
+struct tt_wire_request {
+    int64_t max_pixels, max_frames, memory_bytes, ring_bytes;
+    int32_t parent_pid, mask, threads, resize, cpu_seconds, zero;
+};
+
+struct tt_wire_frame {
+    int64_t index;
+    double time_s;
+};
+
+struct tt_wire_end {
+    int64_t frames;
+    int32_t truncated, zero;
+};
+
+struct tt_wire_text {
+    int32_t status; /* error: TT_BAD_INPUT, TT_RETRY_LATER; TT_REFUSE only before hello. Warning: TT_OK */
+    char text[TT_WIRE_TEXT_BYTES]; /* printable ASCII, NUL, zeros */
+};
+
+struct tt_wire_mask {
+    int32_t width, height;
+};
+
+struct tt_wire_message {
+    struct tt_wire_header header;
+    union {
+        struct tt_wire_request request;
+        struct tt_video_info info;
+        struct tt_wire_frame frame;
+        struct tt_wire_text text; /* warning and error */
+        struct tt_wire_end end;
+        struct tt_wire_mask mask;
+    } body;
+};
+
+/* Bytes of a type's body; -1: no such type. */
+int tt_wire_body_bytes(int type);
+
+/* Zeroes *message and fills in its header. Returns the bytes to send. */
+size_t tt_wire_begin(struct tt_wire_message *message, enum tt_wire_type type);
+
+/* Copies text into a field of `bytes` bytes as printable ASCII: other bytes become '?', what does not fit is
+ * cut. The rest of the field is zero. */
+void tt_wire_print(char *field, size_t bytes, const char *text);
+
+/* What the parent knows of the conversation. Begin with {.mask = ..., .max_...}. */
+struct tt_wire_state {
+    bool mask; /* a mask was asked for */
+    int64_t max_pixels, max_frames;
+    bool hello, info, over; /* over: end, error or mask has come */
+    int64_t frames;         /* that have come */
+    int in_flight;          /* slots without a credit: the child's use minus what the caller gave back */
+    int warnings;
+    double last_time_s;
+};
+
+/* Checks one packet and, when it is right, copies it to *message and moves *state on.
+ * TT_REFUSE: another version of the program; TT_BAD_INPUT: the protocol is broken, the text says how. */
+enum tt_status tt_wire_accept(struct tt_wire_state *state, const void *packet, size_t bytes,
+                              struct tt_wire_message *message, struct tt_error *err);
+
+#endif

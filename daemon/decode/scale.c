@@ -1,0 +1,217 @@
+/* daemon/decode/scale.c: colour by libswscale; size by libswscale's area filter or by four taps; orientation.
+ *
+ * Positions. Everything here maps [0, width) of the source linearly onto [0, 256), in the raster convention:
+ * no half pixels appear. libswscale's area filter was measured to be the exact mean over the covered pixels,
+ * within its 8-bit rounding (docs/DECODE.md). Turning by quarters and mirroring commute with that, so they
+ * come last, where they are cheap.
+ *
+ * Fails where memory is short or where libswscale does not know the pixel format.
+ */
+#include "daemon/decode/scale.h"
+
+#include <libavutil/imgutils.h>
+#include <libavutil/opt.h>
+#include <libavutil/pixdesc.h>
+#include <libswscale/swscale.h>
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SIZE = TT_CLIP_SIZE };
+
+enum tt_matrix_kind tt_orientation_read(struct tt_orientation *orientation, const int32_t *matrix)
+{
+    /* x' = a x + c y, y' = b x + d y */
+    int64_t a = matrix[0], b = matrix[1], c = matrix[3], d = matrix[4];
+    int64_t straight = llabs(a) + llabs(d), turned = llabs(b) + llabs(c);
+    double determinant = (double)a * (double)d - (double)b * (double)c;
+    bool swap = turned > straight;
+    int64_t along = swap ? turned : straight, across = swap ? straight : turned;
+
+    *orientation = (struct tt_orientation){0};
+    if (determinant == 0 || (swap ? !b || !c : !a || !d))
+        return TT_MATRIX_NONSENSE;
+    *orientation = (struct tt_orientation){swap, (swap ? c : a) < 0, (swap ? b : d) < 0};
+    return across * 100 > along ? TT_MATRIX_OBLIQUE : TT_MATRIX_RIGHT;
+}
+
+void tt_orientation_describe(const struct tt_orientation *o, int *rotation, int *mirrored)
+{
+    bool mirror = o->swap ^ o->flip_x ^ o->flip_y;
+    bool flip_x = o->flip_x ^ mirror;
+
+    *mirrored = mirror;
+    *rotation = o->swap ? (flip_x ? 90 : 270) : (flip_x ? 180 : 0);
+}
+
+static void turn(uint8_t *out, const uint8_t *rgb, int stride, const struct tt_orientation *o)
+{
+    for (int y = 0; y < SIZE; y++)
+        for (int x = 0; x < SIZE; x++) {
+            int shown_x = o->flip_x ? SIZE - 1 - x : x, shown_y = o->flip_y ? SIZE - 1 - y : y;
+            const uint8_t *from =
+                o->swap ? rgb + shown_x * stride + shown_y * 3 : rgb + shown_y * stride + shown_x * 3;
+
+            memcpy(out + (y * SIZE + x) * 3, from, 3);
+        }
+}
+
+static bool is_rgb(const AVPixFmtDescriptor *d)
+{
+    return d->flags & (AV_PIX_FMT_FLAG_RGB | AV_PIX_FMT_FLAG_PAL | AV_PIX_FMT_FLAG_BAYER);
+}
+
+struct tt_colour tt_colour_of(const AVFrame *frame)
+{
+    const AVPixFmtDescriptor *d = av_pix_fmt_desc_get(frame->format);
+    bool yuvj = d && !strncmp(d->name, "yuvj", 4), gray = d && d->nb_components <= 2;
+    struct tt_colour colour = {frame->colorspace, frame->color_range == AVCOL_RANGE_JPEG};
+
+    if (d && is_rgb(d))
+        return (struct tt_colour){AVCOL_SPC_RGB, true};
+    if (colour.matrix == AVCOL_SPC_UNSPECIFIED || colour.matrix == AVCOL_SPC_RESERVED ||
+        colour.matrix == AVCOL_SPC_RGB)
+        colour.matrix = frame->height < 720 ? AVCOL_SPC_SMPTE170M : AVCOL_SPC_BT709;
+    if (frame->color_range == AVCOL_RANGE_UNSPECIFIED)
+        colour.full_range = yuvj || gray;
+    return colour;
+}
+
+/* Chroma position in 1/256 of a luma pixel from the first luma sample, as libswscale takes it; left where the
+ * frame does not say, as MPEG-2 and later have it. */
+static void set_chroma(struct SwsContext *sws, const AVFrame *frame)
+{
+    const AVPixFmtDescriptor *d = av_pix_fmt_desc_get(frame->format);
+    bool is_left = true, is_top = false;
+
+    switch (frame->chroma_location) {
+    case AVCHROMA_LOC_CENTER:
+        is_left = false;
+        break;
+    case AVCHROMA_LOC_TOP:
+        is_left = false;
+        is_top = true;
+        break;
+    case AVCHROMA_LOC_TOPLEFT:
+        is_top = true;
+        break;
+    default:
+        break;
+    }
+    if (d->log2_chroma_w == 1)
+        av_opt_set_int(sws, "src_h_chr_pos", is_left ? 0 : 128, 0);
+    if (d->log2_chroma_h == 1)
+        av_opt_set_int(sws, "src_v_chr_pos", is_top ? 0 : 128, 0);
+}
+
+static int make_sws(struct tt_scaler *s, const AVFrame *frame)
+{
+    bool shrinks = frame->width >= SIZE && frame->height >= SIZE;
+    int filter = s->resize == TT_RESIZE_AREA && shrinks ? SWS_AREA : SWS_BILINEAR;
+    const int *matrix = sws_getCoefficients(s->colour.matrix);
+    int rc;
+
+    s->sws = sws_alloc_context();
+    if (!s->sws)
+        return AVERROR(ENOMEM);
+    av_opt_set_int(s->sws, "srcw", frame->width, 0);
+    av_opt_set_int(s->sws, "srch", frame->height, 0);
+    av_opt_set_int(s->sws, "src_format", frame->format, 0);
+    av_opt_set_int(s->sws, "src_range", s->colour.full_range, 0);
+    av_opt_set_int(s->sws, "dstw", s->rgb_width, 0);
+    av_opt_set_int(s->sws, "dsth", s->rgb_height, 0);
+    av_opt_set_int(s->sws, "dst_format", AV_PIX_FMT_RGB24, 0);
+    av_opt_set_int(s->sws, "dst_range", 1, 0);
+    av_opt_set_int(s->sws, "sws_flags", filter | SWS_ACCURATE_RND | SWS_FULL_CHR_H_INT | SWS_FULL_CHR_H_INP,
+                   0);
+    set_chroma(s->sws, frame);
+    rc = sws_init_context(s->sws, NULL, NULL);
+    if (rc < 0)
+        return rc;
+    sws_setColorspaceDetails(s->sws, matrix, s->colour.full_range, matrix, 1, 0, 1 << 16, 1 << 16);
+    return 0;
+}
+
+/* Makes *scaler fit the frame. */
+static int prepare(struct tt_scaler *s, const AVFrame *frame)
+{
+    struct tt_colour colour = tt_colour_of(frame);
+    bool is_direct = s->resize == TT_RESIZE_AREA;
+
+    if (s->sws && s->width == frame->width && s->height == frame->height && s->format == frame->format &&
+        s->chroma == frame->chroma_location && s->colour.matrix == colour.matrix &&
+        s->colour.full_range == colour.full_range)
+        return 0;
+    sws_freeContext(s->sws);
+    av_freep(&s->rgb);
+    s->sws = NULL;
+    s->width = frame->width;
+    s->height = frame->height;
+    s->format = frame->format;
+    s->chroma = frame->chroma_location;
+    s->colour = colour;
+    s->rgb_width = is_direct ? SIZE : frame->width;
+    s->rgb_height = is_direct ? SIZE : frame->height;
+    s->rgb_stride = (s->rgb_width * 3 + 63) / 64 * 64;
+    s->rgb = av_malloc((size_t)s->rgb_stride * (size_t)s->rgb_height + 64);
+    return s->rgb ? make_sws(s, frame) : AVERROR(ENOMEM);
+}
+
+/* One axis of bilinear interpolation without antialiasing, centre to centre: output i lies at
+ * (i + 1/2) size / 256 - 1/2 of the source, not below 0. */
+static void find_taps(int *first, int *second, float *weight, int size)
+{
+    for (int i = 0; i < SIZE; i++) {
+        double at = fmax(0, (i + 0.5) * size / SIZE - 0.5);
+
+        first[i] = (int)at;
+        second[i] = first[i] + 1 < size ? first[i] + 1 : size - 1;
+        weight[i] = (float)(at - first[i]);
+    }
+}
+
+static void resize_bilinear(uint8_t *out, const uint8_t *rgb, int stride, int width, int height)
+{
+    int x0[SIZE], x1[SIZE], y0[SIZE], y1[SIZE];
+    float wx[SIZE], wy[SIZE];
+
+    find_taps(x0, x1, wx, width);
+    find_taps(y0, y1, wy, height);
+    for (int y = 0; y < SIZE; y++) {
+        const uint8_t *upper = rgb + (size_t)y0[y] * (size_t)stride,
+                      *lower = rgb + (size_t)y1[y] * (size_t)stride;
+
+        for (int x = 0; x < SIZE; x++)
+            for (int c = 0; c < 3; c++) {
+                int left = x0[x] * 3 + c, right = x1[x] * 3 + c;
+                float above = (float)upper[left] + wx[x] * (float)(upper[right] - upper[left]);
+                float below = (float)lower[left] + wx[x] * (float)(lower[right] - lower[left]);
+
+                *out++ = (uint8_t)lrintf(above + wy[y] * (below - above));
+            }
+    }
+}
+
+int tt_scaler_frame(struct tt_scaler *s, const AVFrame *frame, uint8_t *out)
+{
+    static uint8_t small[SIZE * SIZE * 3];
+    uint8_t *planes[4] = {NULL};
+    int strides[4] = {0}, rc = prepare(s, frame);
+
+    if (rc < 0)
+        return rc;
+    planes[0] = s->rgb;
+    strides[0] = s->rgb_stride;
+    rc = sws_scale(s->sws, (const uint8_t *const *)frame->data, frame->linesize, 0, frame->height, planes,
+                   strides);
+    if (rc < 0)
+        return rc;
+    if (s->resize == TT_RESIZE_AREA) {
+        turn(out, s->rgb, s->rgb_stride, &s->orientation);
+    } else {
+        resize_bilinear(small, s->rgb, s->rgb_stride, s->width, s->height);
+        turn(out, small, SIZE * 3, &s->orientation);
+    }
+    return 0;
+}
