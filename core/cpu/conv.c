@@ -1,0 +1,289 @@
+/* core/cpu/conv.c: the backbone's 3×3 convolutions, with the instance norm and ReLU in front of them and the
+ * sums for the norm behind them.
+ *
+ * A map is worked on in strips of rows. The rows that a strip reads are normalised once into a small padded
+ * buffer (zeros around the map come after the ReLU), from which all consumers read:
+ *   stride 1: Winograd's F(4×4, 3×3) with the points 0, ±1, ±2 and infinity: 36 products
+ * [tiles][in]·[in][out] give 4×4 outputs a tile, a quarter of the direct multiplications; stride 2: three
+ * products a row, whose K runs over three neighbouring pixels at once; 1×1 projections: one product a row.
+ * Sums over a map run strip by strip, each strip about its own mean, and are joined in FP64 in the order of
+ * the strips. A frame is one thread's work, so its bits depend on nothing else. Nothing here can fail.
+ */
+#include "core/cpu/cpu.h"
+#include "core/cpu/sizes.h"
+#include "core/cpu/vec.h"
+
+#include <math.h>
+
+enum { TILE = TT_WINOGRAD_TILE, POINTS = TT_WINOGRAD_POINTS };
+
+/* Rows of relu(norm(map)), with one column of zeros on each side. */
+struct strip {
+    float *data; /* [rows][size + 2][channels] */
+    int row_floats;
+};
+
+TT_CLONES static void normalise_row(const float *from, int pixels, int channels, const float *scale,
+                                    const float *shift, float *to)
+{
+    for (int p = 0; p < pixels; p++, from += channels, to += channels)
+        for (int c = 0; c < channels; c += TT_LANES)
+            tt_store(to + c,
+                     tt_max(tt_load(from + c) * tt_load(scale + c) + tt_load(shift + c), tt_splat(0.0f)));
+}
+
+/* Rows first..first+rows-1 of the map; rows outside it are zeros. */
+static void fill_strip(struct strip *strip, const struct tt_map *map, const struct tt_channel_norm *norm,
+                       int first, int rows)
+{
+    size_t channels = (size_t)map->channels;
+
+    for (int r = 0; r < rows; r++) {
+        float *row = strip->data + (size_t)r * (size_t)strip->row_floats;
+        int y = first + r;
+
+        if (y < 0 || y >= map->size) {
+            memset(row, 0, (size_t)strip->row_floats * sizeof *row);
+            continue;
+        }
+        memset(row, 0, channels * sizeof *row);
+        normalise_row(map->data + (size_t)y * (size_t)map->size * channels, map->size, map->channels,
+                      norm->scale, norm->shift, row + channels);
+        memset(row + (size_t)strip->row_floats - channels, 0, channels * sizeof *row);
+    }
+}
+
+/* Rows of Bᵀ times d. */
+TT_INLINE void to_points(const tt_vec d[6], tt_vec o[6])
+{
+    tt_vec a = d[4] - 4.0f * d[2], b = d[3] - 4.0f * d[1], c = d[4] - d[2], e = 2.0f * (d[3] - d[1]);
+
+    o[0] = 4.0f * d[0] - 5.0f * d[2] + d[4];
+    o[1] = a + b;
+    o[2] = a - b;
+    o[3] = c + e;
+    o[4] = c - e;
+    o[5] = 4.0f * d[1] - 5.0f * d[3] + d[5];
+}
+
+/* Rows of Aᵀ times m. */
+TT_INLINE void from_points(const tt_vec m[6], tt_vec o[4])
+{
+    tt_vec a = m[1] + m[2], b = m[1] - m[2], c = m[3] + m[4], e = m[3] - m[4];
+
+    o[0] = m[0] + a + c;
+    o[1] = b + 2.0f * e;
+    o[2] = a + 4.0f * c;
+    o[3] = b + 8.0f * e + m[5];
+}
+
+/* One tile's 6×6 inputs -> its row in each of the 36 matrices. */
+TT_CLONES static void transform_input(const float *from, int row_floats, int channels, float *to,
+                                      size_t point_floats)
+{
+    for (int c = 0; c < channels; c += TT_LANES) {
+        tt_vec half[6][6];
+
+        for (int x = 0; x < 6; x++) {
+            tt_vec column[6], done[6];
+
+            for (int y = 0; y < 6; y++)
+                column[y] = tt_load(from + y * row_floats + x * channels + c);
+            to_points(column, done);
+            for (int y = 0; y < 6; y++)
+                half[y][x] = done[y];
+        }
+        for (int y = 0; y < 6; y++) {
+            tt_vec done[6];
+
+            to_points(half[y], done);
+            for (int x = 0; x < 6; x++)
+                tt_store(to + (size_t)(6 * y + x) * point_floats + c, done[x]);
+        }
+    }
+}
+
+/* One tile's row in each of the 36 matrices -> its 4×4 outputs, added to what is there where add is not 0. */
+TT_CLONES static void transform_output(const float *from, size_t point_floats, int channels, float *to,
+                                       int row_floats, int add)
+{
+    for (int c = 0; c < channels; c += TT_LANES) {
+        tt_vec half[4][6];
+
+        for (int x = 0; x < 6; x++) {
+            tt_vec column[6], done[4];
+
+            for (int y = 0; y < 6; y++)
+                column[y] = tt_load(from + (size_t)(6 * y + x) * point_floats + c);
+            from_points(column, done);
+            for (int y = 0; y < 4; y++)
+                half[y][x] = done[y];
+        }
+        for (int y = 0; y < 4; y++) {
+            tt_vec done[4];
+
+            from_points(half[y], done);
+            for (int x = 0; x < 4; x++) {
+                float *at = to + y * row_floats + x * channels + c;
+
+                tt_store(at, add ? done[x] + tt_load(at) : done[x]);
+            }
+        }
+    }
+}
+
+/* Output rows first..first+rows-1 (whole tiles) of a convolution of stride 1 from the strip of rows
+ * first-1..first+rows. */
+static void run_winograd(const struct tt_conv3 *conv, const struct strip *strip, int first, int rows,
+                         struct tt_map *out, int add, float *inputs, float *products)
+{
+    int across = out->size / TILE, tiles = across * (rows / TILE);
+    size_t in_floats = (size_t)(tiles * conv->in + TT_WINOGRAD_GAP),
+           out_floats = (size_t)(tiles * conv->out + TT_WINOGRAD_GAP);
+    int out_row = out->size * conv->out;
+
+    for (int t = 0; t < tiles; t++)
+        transform_input(strip->data + t / across * TILE * strip->row_floats + t % across * TILE * conv->in,
+                        strip->row_floats, conv->in, inputs + (size_t)(t * conv->in), in_floats);
+    for (int p = 0; p < POINTS; p++)
+        tt_gemm(tiles, conv->out, conv->in, inputs + (size_t)p * in_floats, conv->in,
+                conv->weight + (size_t)(p * conv->in * conv->out), conv->out, 0.0f,
+                products + (size_t)p * out_floats, conv->out);
+    for (int t = 0; t < tiles; t++)
+        transform_output(products + (size_t)(t * conv->out), out_floats, conv->out,
+                         out->data + (first + t / across * TILE) * out_row + t % across * TILE * conv->out,
+                         out_row, add);
+}
+
+/* Output rows first..first+rows-1 of a convolution of stride 2 from the strip of rows 2·first..; the zeros
+ * lie below and to the right. Of a kernel row's three taps two lie in one pair of pixels (K = 2·in), the
+ * third begins the next: a product's rows may not overlap. */
+static void run_strided(const struct tt_conv3 *conv, const struct strip *strip, int first, int rows,
+                        struct tt_map *out)
+{
+    for (int r = 0; r < rows; r++)
+        for (int ky = 0; ky < 3; ky++)
+            for (int kx = 0; kx < 3; kx += 2)
+                tt_gemm(out->size, conv->out, kx ? conv->in : 2 * conv->in,
+                        strip->data + (size_t)((2 * r + ky) * strip->row_floats + (1 + kx) * conv->in),
+                        2 * conv->in, conv->weight + (size_t)((ky * 3 + kx) * conv->in * conv->out),
+                        conv->out, ky || kx ? 1.0f : 0.0f,
+                        out->data + (size_t)((first + r) * out->size * conv->out), conv->out);
+}
+
+void tt_conv3_run(const struct tt_conv3 *conv, const float *projection, const struct tt_map *in,
+                  const struct tt_channel_norm *norm, struct tt_map *out, int add, struct tt_map *shortcut,
+                  struct tt_moments *moments, struct tt_scratch scratch)
+{
+    int stride = conv->stride, before = stride == 1; /* rows of padding above the map */
+    int rows = tt_conv3_rows(stride, out->size), taken = stride * rows + 1 + before; /* rows of a strip */
+    struct strip strip = {.row_floats = (in->size + 2) * conv->in};
+    float *inputs = NULL, *products = NULL;
+
+    strip.data = tt_scratch_take(&scratch, (size_t)(taken * strip.row_floats));
+    if (stride == 1) {
+        inputs =
+            tt_scratch_take(&scratch, (size_t)(POINTS * (TT_WINOGRAD_TILES * conv->in + TT_WINOGRAD_GAP)));
+        products =
+            tt_scratch_take(&scratch, (size_t)(POINTS * (TT_WINOGRAD_TILES * conv->out + TT_WINOGRAD_GAP)));
+    }
+    moments->pixels = 0;
+    for (int first = 0; first < out->size; first += rows) {
+        float *out_rows = out->data + (size_t)(first * out->size * conv->out);
+
+        fill_strip(&strip, in, norm, stride * first - before, taken);
+        if (stride == 1)
+            run_winograd(conv, &strip, first, rows, out, add, inputs, products);
+        else
+            run_strided(conv, &strip, first, rows, out);
+        for (int r = 0; projection && r < rows; r++)
+            tt_gemm(out->size, conv->out, conv->in,
+                    strip.data + (size_t)((stride * r + before) * strip.row_floats + conv->in),
+                    stride * conv->in, projection, conv->out, 0.0f,
+                    shortcut->data + (size_t)((first + r) * out->size * conv->out), conv->out);
+        tt_moments_add(moments, out_rows, rows * out->size, conv->out);
+    }
+}
+
+/* Mean and squared deviations of sixteen channels over a run of pixels. */
+TT_CLONES static void sum_channels(const float *rows, int pixels, int channels, float *mean, float *square)
+{
+    for (int c = 0; c < channels; c += TT_LANES) {
+        tt_vec sum = tt_splat(0.0f), sum_square = tt_splat(0.0f), middle;
+
+        for (int p = 0; p < pixels; p++)
+            sum += tt_load(rows + (size_t)(p * channels + c));
+        middle = sum / (float)pixels;
+        for (int p = 0; p < pixels; p++) {
+            tt_vec d = tt_load(rows + (size_t)(p * channels + c)) - middle;
+
+            sum_square += d * d;
+        }
+        tt_store(mean + c, middle);
+        tt_store(square + c, sum_square);
+    }
+}
+
+void tt_moments_add(struct tt_moments *moments, const float *rows, int pixels, int channels)
+{
+    float mean[256], square[256];
+    double before = moments->pixels, all = before + pixels;
+
+    sum_channels(rows, pixels, channels, mean, square);
+    for (int c = 0; c < channels; c++) {
+        double old_mean = before > 0 ? moments->mean[c] : 0, old_square = before > 0 ? moments->square[c] : 0;
+        double step = mean[c] - old_mean;
+
+        moments->mean[c] = old_mean + step * pixels / all;
+        moments->square[c] = old_square + square[c] + step * step * before * pixels / all;
+    }
+    moments->pixels = all;
+}
+
+void tt_moments_norm(const struct tt_moments *moments, const struct tt_affine *affine, int channels,
+                     struct tt_channel_norm *norm)
+{
+    for (int c = 0; c < channels; c++) {
+        double scale =
+            affine->weight[c] / sqrt(moments->square[c] / moments->pixels + (double)TT_NORM_EPSILON);
+
+        norm->scale[c] = (float)scale;
+        norm->shift[c] = (float)(affine->bias[c] - moments->mean[c] * scale);
+    }
+}
+
+/* G·g·Gᵀ for every pair of channels, in FP64. */
+static void transform_weight(const float *weight, size_t pairs, float *to)
+{
+    static const double g[6][3] = {{1.0 / 4, 0, 0},
+                                   {-1.0 / 6, -1.0 / 6, -1.0 / 6},
+                                   {-1.0 / 6, 1.0 / 6, -1.0 / 6},
+                                   {1.0 / 24, 1.0 / 12, 1.0 / 6},
+                                   {1.0 / 24, -1.0 / 12, 1.0 / 6},
+                                   {0, 0, 1}};
+
+    for (size_t i = 0; i < pairs; i++)
+        for (int p = 0; p < POINTS; p++) {
+            double sum = 0;
+
+            for (int ky = 0; ky < 3; ky++)
+                for (int kx = 0; kx < 3; kx++)
+                    sum += g[p / 6][ky] * g[p % 6][kx] * (double)weight[(size_t)(3 * ky + kx) * pairs + i];
+            to[(size_t)p * pairs + i] = (float)sum;
+        }
+}
+
+void tt_conv3_load(struct tt_conv3 *conv, struct tt_store *store, int in, int out, int stride,
+                   const float *weight)
+{
+    size_t pairs = (size_t)in * (size_t)out;
+    float *transformed;
+
+    *conv = (struct tt_conv3){.in = in, .out = out, .stride = stride, .weight = weight};
+    if (stride != 1)
+        return;
+    transformed = tt_store_floats(store, POINTS * pairs);
+    if (transformed && weight)
+        transform_weight(weight, pairs, transformed);
+    conv->weight = transformed;
+}
