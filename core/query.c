@@ -316,8 +316,7 @@ static struct lattice choose_lattice(const struct inside *inside, int64_t wanted
     struct lattice best = make_lattice(inside, fmax(ideal, least));
     int64_t best_miss = INT64_MAX;
 
-    for (int percent = 150; percent >= 50; percent--) {
-        double spacing = ideal * percent / 100;
+    for (double spacing = 20 * ideal; spacing >= ideal / 2; spacing *= 0.98) {
         struct lattice lattice = make_lattice(inside, fmax(spacing, least));
         int64_t count = walk_lattice(inside, &lattice, 0, NULL);
         int64_t miss = llabs(count - wanted);
