@@ -82,7 +82,8 @@ template <class T> int launch(const T *qkv, T *out, int queries, int frames, int
 
 } // namespace
 
-extern "C" int tt_k_attention_f32(const float *qkv, float *out, int queries, int frames, int heads, void *stream)
+extern "C" int tt_k_attention_f32(const float *qkv, float *out, int queries, int frames, int heads,
+                                  void *stream)
 {
     return launch(qkv, out, queries, frames, heads, stream);
 }

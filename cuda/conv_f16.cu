@@ -1,14 +1,14 @@
 /* cuda/conv_f16.cu: 3×3 convolution on tensor cores, FP16 storage, FP32 accumulation.
  *
- * Implicit GEMM over NHWC. A block makes 16 × (4·MW) output pixels × 64·NW channels with MW × NW warps of 64 × 64
- * each. Input channels go through shared memory in chunks of CK: the tile with its halo is loaded once, normalised
- * (FP32 scale, shift, ReLU; padding is zero after the ReLU), and read by ldmatrix once for each of the nine taps.
- * Stride 2 keeps even and odd columns apart, so that eight neighbouring output pixels are neighbours in shared
- * memory; a pixel takes 2·CK + 16 bytes there, which keeps ldmatrix free of bank conflicts.
- * A residual block's 1×1 projection is a last run of k over the block's own input (centre tap); its identity
- * shortcut is added in FP32 before rounding. The epilogue goes through shared memory for 16-byte stores and sums
- * the rounded outputs and their squares for the next instance norm: lanes by a butterfly, warps in order.
- * Shared memory: the larger of tile and 4.6 KB a warp, and 512·NW·MW bytes: at most 48.9 KB.
+ * Implicit GEMM over NHWC. A block makes 16 × (4·MW) output pixels × 64·NW channels with MW × NW warps of 64
+ * × 64 each. Input channels go through shared memory in chunks of CK: the tile with its halo is loaded once,
+ * normalised (FP32 scale, shift, ReLU; padding is zero after the ReLU), and read by ldmatrix once for each of
+ * the nine taps. Stride 2 keeps even and odd columns apart, so that eight neighbouring output pixels are
+ * neighbours in shared memory; a pixel takes 2·CK + 16 bytes there, which keeps ldmatrix free of bank
+ * conflicts. A residual block's 1×1 projection is a last run of k over the block's own input (centre tap);
+ * its identity shortcut is added in FP32 before rounding. The epilogue goes through shared memory for 16-byte
+ * stores and sums the rounded outputs and their squares for the next instance norm: lanes by a butterfly,
+ * warps in order. Shared memory: the larger of tile and 4.6 KB a warp, and 512·NW·MW bytes: at most 48.9 KB.
  * Sums run over (chunk, tap, channel), then the projection's channels, in order.
  */
 #include "cuda/kernels.h"
@@ -29,11 +29,11 @@ template <int MW_, int NW_, int CK_, int STRIDE_> struct shape {
         TH = 4 * MW,
         IH = STRIDE == 1 ? TH + 2 : 2 * TH + 1,
         IW = STRIDE == 1 ? TW + 2 : 2 * TW + 1,
-        PIXEL = 2 * CK + 16,            /* bytes of a pixel in shared memory */
-        GROUPS = CK / 8,                /* 16-byte pieces of a pixel */
-        STAGE = 32 * 144,               /* a warp's staging area: 32 pixels × 64 channels */
+        PIXEL = 2 * CK + 16, /* bytes of a pixel in shared memory */
+        GROUPS = CK / 8,     /* 16-byte pieces of a pixel */
+        STAGE = 32 * 144,    /* a warp's staging area: 32 pixels × 64 channels */
         TILE = IH * IW * PIXEL,
-        MAIN = TILE > STAGE * MW * NW ? TILE : STAGE * MW * NW,
+        MAIN = TILE > STAGE *MW *NW ? TILE : STAGE *MW *NW,
         BYTES = MAIN + MW * NW * 64 * 8,
         STEPS = CK / 16,
     };
@@ -69,11 +69,12 @@ struct affine {
 };
 
 /* Loads rows × cols pixels of one chunk into shared memory: tile pixel (y, x) is image pixel
- * (top + step·y, left + step·x) and goes to tile position (y + shift, x + shift). in: of the frame and chunk. */
+ * (top + step·y, left + step·x) and goes to tile position (y + shift, x + shift). in: of the frame and chunk.
+ */
 template <class S>
-__device__ __forceinline__ void load_tile(unsigned char *shared, const __half *in, const float *norm, int size,
-                                          int channels, int rows, int cols, int top, int left, int step,
-                                          int shift)
+__device__ __forceinline__ void load_tile(unsigned char *shared, const __half *in, const float *norm,
+                                          int size, int channels, int rows, int cols, int top, int left,
+                                          int step, int shift)
 {
     enum { BATCH = 4, AHEAD = S::THREADS / S::GROUPS };
     const int group = threadIdx.x % S::GROUPS;
@@ -116,7 +117,8 @@ __device__ __forceinline__ void store_warp(const tt_acc &c, unsigned char *stage
 #pragma unroll
             for (int i = 0; i < 8; i++) {
                 const int p = i * 4 + lane / 8;
-                const __half *from = add + (2 * h + p / 16) * line + (size_t)(p % 16) * channels + lane % 8 * 8;
+                const __half *from =
+                    add + (2 * h + p / 16) * line + (size_t)(p % 16) * channels + lane % 8 * 8;
                 *reinterpret_cast<uint4 *>(stage + p * 144 + lane % 8 * 16) =
                     *reinterpret_cast<const uint4 *>(from);
             }
@@ -143,7 +145,8 @@ __device__ __forceinline__ void store_warp(const tt_acc &c, unsigned char *stage
         for (int i = 0; i < 8; i++) {
             const int p = i * 4 + lane / 8;
             __half *to = out + (2 * h + p / 16) * line + (size_t)(p % 16) * channels + lane % 8 * 8;
-            *reinterpret_cast<uint4 *>(to) = *reinterpret_cast<const uint4 *>(stage + p * 144 + lane % 8 * 16);
+            *reinterpret_cast<uint4 *>(to) =
+                *reinterpret_cast<const uint4 *>(stage + p * 144 + lane % 8 * 16);
         }
         __syncwarp();
     }
@@ -162,7 +165,8 @@ __device__ __forceinline__ void store_warp(const tt_acc &c, unsigned char *stage
 }
 
 template <class S, bool K16, bool PROJ>
-__global__ void __launch_bounds__(S::THREADS, S::THREADS == 128 ? 2 : 1) conv_f16(const struct tt_k_conv_f16 c)
+__global__ void __launch_bounds__(S::THREADS, S::THREADS == 128 ? 2 : 1)
+    conv_f16(const struct tt_k_conv_f16 c)
 {
     extern __shared__ __align__(16) unsigned char shared[];
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, wm = warp % S::MW, wn = warp / S::MW;
@@ -173,15 +177,16 @@ __global__ void __launch_bounds__(S::THREADS, S::THREADS == 128 ? 2 : 1) conv_f1
     const uint4 *weight =
         reinterpret_cast<const uint4 *>(c.weight) + (size_t)(n0 / 64 + wn) * steps * 128 + lane;
     /* this lane's row of A: pixel lane % 16 of image row 4·wm, half lane / 16 of a k step */
-    const uint32_t base = tt_shared_address(shared) + lane / 16 * 16 +
-                          (S::STRIDE * wm * 4 * S::IW + lane % 16) * S::PIXEL;
+    const uint32_t base =
+        tt_shared_address(shared) + lane / 16 * 16 + (S::STRIDE * wm * 4 * S::IW + lane % 16) * S::PIXEL;
     const uint32_t row_tile = S::STRIDE * S::IW * S::PIXEL;
 
     tt_acc acc = {};
     tt_frag_a a, a_next;
     tt_frag_b b, b_next;
     tt_load_b(b, weight);
-    const __half *in = reinterpret_cast<const __half *>(c.in) + (size_t)frame * c.in_size * c.in_size * c.in_c;
+    const __half *in =
+        reinterpret_cast<const __half *>(c.in) + (size_t)frame * c.in_size * c.in_size * c.in_c;
     const float *norm = c.norm + (size_t)frame * c.in_c * 2;
     for (int c0 = 0; c0 < c.in_c; c0 += S::CK) {
         __syncthreads();
@@ -206,7 +211,8 @@ __global__ void __launch_bounds__(S::THREADS, S::THREADS == 128 ? 2 : 1) conv_f1
     }
     if (PROJ) {
         const int stride = c.proj_size / c.out_size;
-        in = reinterpret_cast<const __half *>(c.proj_in) + (size_t)frame * c.proj_size * c.proj_size * c.proj_c;
+        in = reinterpret_cast<const __half *>(c.proj_in) +
+             (size_t)frame * c.proj_size * c.proj_size * c.proj_c;
         norm = c.proj_norm + (size_t)frame * c.proj_c * 2;
         for (int c0 = 0; c0 < c.proj_c; c0 += S::CK) {
             __syncthreads();
@@ -226,7 +232,8 @@ __global__ void __launch_bounds__(S::THREADS, S::THREADS == 128 ? 2 : 1) conv_f1
     __syncthreads();
     float2 *sums = reinterpret_cast<float2 *>(shared + S::MAIN);
     const size_t line = (size_t)c.out_size * c.out_c;
-    const size_t first = ((size_t)frame * c.out_size + oy + wm * 4) * line + (size_t)ox * c.out_c + n0 + wn * 64;
+    const size_t first =
+        ((size_t)frame * c.out_size + oy + wm * 4) * line + (size_t)ox * c.out_c + n0 + wn * 64;
     store_warp(acc, shared + warp * S::STAGE, sums + (wm * S::NW + wn) * 64,
                reinterpret_cast<__half *>(c.out) + first,
                c.add ? reinterpret_cast<const __half *>(c.add) + first : nullptr, c.out_c, line);

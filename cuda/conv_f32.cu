@@ -1,10 +1,10 @@
 /* cuda/conv_f32.cu: convolution and matrix product in FP32.
  *
- * Implicit GEMM: M = output pixels of all frames, N = output channels, K = (ky, kx, input channel). A block of
- * 128 threads makes 128 pixels × 64 channels, 8 × 8 a thread, in steps of 8 along K, which never cross a tap
- * (in_c is a multiple of 8). Each thread loads the 8 channels of one pixel, normalises them (scale, shift,
- * ReLU; padding stays zero) and stores them transposed. Shared memory: 2 × (8 × 132 + 8 × 64) floats, 12.3 KB.
- * Sums run along K in order, one FFMA after another. Fails only as launches do, and with
+ * Implicit GEMM: M = output pixels of all frames, N = output channels, K = (ky, kx, input channel). A block
+ * of 128 threads makes 128 pixels × 64 channels, 8 × 8 a thread, in steps of 8 along K, which never cross a
+ * tap (in_c is a multiple of 8). Each thread loads the 8 channels of one pixel, normalises them (scale,
+ * shift, ReLU; padding stays zero) and stores them transposed. Shared memory: 2 × (8 × 132 + 8 × 64)
+ * floats, 12.3 KB. Sums run along K in order, one FFMA after another. Fails only as launches do, and with
  * cudaErrorInvalidValue where a channel count does not fit.
  */
 #include "cuda/kernels.h"

@@ -1,8 +1,8 @@
 /* cuda/correlation.cu: local 4D correlation in FP32.
  *
- * A position's bilinear 7×7 neighbourhood lies within an 8×8 integer patch, and the dot product is linear: the
- * patch times the support (64 × 49 products over the channels) is made first, then four weighted shifts give
- * the 49 × 49 volume. Features outside the frame count as zero.
+ * A position's bilinear 7×7 neighbourhood lies within an 8×8 integer patch, and the dot product is linear:
+ * the patch times the support (64 × 49 products over the channels) is made first, then four weighted shifts
+ * give the 49 × 49 volume. Features outside the frame count as zero.
  *
  * A block of 128 threads makes one query in one frame, 4 × 7 products a thread; channels in chunks of 32 and
  * in order. Shared memory: 32 × 68 + 32 × 60 + 64 × 57 floats, 31.0 KB.
@@ -69,7 +69,8 @@ __global__ void __launch_bounds__(128)
         for (int j = 0; j < 7; j++)
             ds[ty + i][tx + j] = acc[i][j];
     __syncthreads();
-    const float w00 = (1.0f - fy) * (1.0f - fx), w01 = (1.0f - fy) * fx, w10 = fy * (1.0f - fx), w11 = fy * fx;
+    const float w00 = (1.0f - fy) * (1.0f - fx), w01 = (1.0f - fy) * fx, w10 = fy * (1.0f - fx),
+                w11 = fy * fx;
     float *direct = volume + item * 49 * ROW;
     float *transposed = direct + (size_t)gridDim.x * gridDim.y * 49 * ROW;
     for (int i = t; i < 49 * ROW; i += 128) {
@@ -78,7 +79,8 @@ __global__ void __launch_bounds__(128)
         direct[i] = ((w00 * ds[at][c] + w01 * ds[at + 1][c]) + w10 * ds[at + 8][c]) + w11 * ds[at + 9][c];
         const int to = c / 7 * 8 + c % 7; /* transposed: support position r, neighbourhood position c */
         transposed[i] =
-            c < 49 ? ((w00 * ds[to][r] + w01 * ds[to + 1][r]) + w10 * ds[to + 8][r]) + w11 * ds[to + 9][r] : 0.0f;
+            c < 49 ? ((w00 * ds[to][r] + w01 * ds[to + 1][r]) + w10 * ds[to + 8][r]) + w11 * ds[to + 9][r]
+                   : 0.0f;
     }
 }
 
@@ -90,7 +92,7 @@ extern "C" int tt_k_correlate_f32(const float *grid, const float *support, const
 {
     if (channels % CHUNK)
         return cudaErrorInvalidValue;
-    correlate<<<dim3(frames, queries), 128, 0, (cudaStream_t)stream>>>(grid, support, state, volume, frames, row,
-                                                                       size, channels, scale);
+    correlate<<<dim3(frames, queries), 128, 0, (cudaStream_t)stream>>>(grid, support, state, volume, frames,
+                                                                       row, size, channels, scale);
     return cudaGetLastError();
 }

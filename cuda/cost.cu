@@ -5,8 +5,8 @@
  * denominator cancels in the soft-argmax within radius 5 of the maximum; mean, max and min of both maps go
  * through occ_linear. The maps live in shared memory only.
  *
- * A block of 256 threads takes one frame and two queries, so features are read once for both. Four lanes share
- * a pixel's dot product. Shared memory: 2 × (32² + 64²) + 64² + 2 × 384 floats, 60.4 KB, and 1 KB.
+ * A block of 256 threads takes one frame and two queries, so features are read once for both. Four lanes
+ * share a pixel's dot product. Shared memory: 2 × (32² + 64²) + 64² + 2 × 384 floats, 60.4 KB, and 1 KB.
  * Sums: channels in steps of 16 in order, then a butterfly over four lanes; map sums per thread in pixel
  * order, then butterfly, then warps in order. The maximum is the first of equals.
  */
@@ -36,7 +36,8 @@ __device__ __forceinline__ void dots(float (*map)[PIXELS], const T *grid, const 
         float a = 0.0f, b = 0.0f;
 #pragma unroll 8
         for (int c = 0; c < C; c += 16) {
-            const float4 v = tt_load4(g + c), u = tt_load4(q0 + c + part * 4), w = tt_load4(q1 + c + part * 4);
+            const float4 v = tt_load4(g + c), u = tt_load4(q0 + c + part * 4),
+                         w = tt_load4(q1 + c + part * 4);
             a = fmaf(v.x, u.x, a), a = fmaf(v.y, u.y, a), a = fmaf(v.z, u.z, a), a = fmaf(v.w, u.w, a);
             b = fmaf(v.x, w.x, b), b = fmaf(v.y, w.y, b), b = fmaf(v.z, w.z, b), b = fmaf(v.w, w.w, b);
         }
@@ -148,7 +149,8 @@ __device__ __forceinline__ float2 soft_argmax(shared &s, const float *hi, const 
     }
     at = min(arg_max(s, best, at), HI * HI - 1);
     float e = 0.0f;
-    const int dy = (int)threadIdx.x / 11 - 5, dx = (int)threadIdx.x % 11 - 5, y = at / HI + dy, x = at % HI + dx;
+    const int dy = (int)threadIdx.x / 11 - 5, dx = (int)threadIdx.x % 11 - 5, y = at / HI + dy,
+              x = at % HI + dx;
     if (threadIdx.x < 121 && dy * dy + dx * dx < 25 && (unsigned)y < HI && (unsigned)x < HI)
         e = expf(20.0f * (cost_conv(s.up, hi, w, y, x) - best));
     const float n = reduce(s, e, add());
@@ -203,8 +205,9 @@ template <class T> int launch(const struct tt_k_cost *c, void *stream)
     const cudaError_t e = tt_shared(cost<T>, sizeof(shared));
     if (e != cudaSuccess)
         return e;
-    cost<T><<<dim3(c->frames, tt_div_up(c->queries, QUERIES)), THREADS, sizeof(shared), (cudaStream_t)stream>>>(
-        *c);
+    cost<T>
+        <<<dim3(c->frames, tt_div_up(c->queries, QUERIES)), THREADS, sizeof(shared), (cudaStream_t)stream>>>(
+            *c);
     return cudaGetLastError();
 }
 

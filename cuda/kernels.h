@@ -59,7 +59,8 @@ enum tt_k_conv_variant {
 struct tt_k_conv_f16 {
     const uint16_t *in;      /* [frames][in_size][in_size][in_c] */
     const float *norm;       /* [frames][in_c][2] */
-    const uint16_t *weight;  /* packed by tt_pack_conv_f16 with the variant's chunk, and 2 KB more that are read, not used */
+    const uint16_t *weight;  /* packed by tt_pack_conv_f16 with the variant's chunk, and 2 KB more that are
+                                read, not used */
     const uint16_t *proj_in; /* [frames][proj_size][proj_size][proj_c], where proj_c > 0 (stride 1 only) */
     const float *proj_norm;
     const uint16_t *add; /* as out, or NULL */
@@ -71,6 +72,25 @@ struct tt_k_conv_f16 {
 int tt_k_conv_f16(const struct tt_k_conv_f16 *conv, enum tt_k_mma mma, void *stream);
 int tt_k_conv_f16_chunk(enum tt_k_conv_variant variant);
 int tt_k_conv_f16_tiles(enum tt_k_conv_variant variant, int out_size);
+
+/* ---- gemm_f16.cu: matrix product on tensor cores ---- */
+
+/* Rows × columns of a block. */
+enum tt_k_gemm_variant { TT_GEMM_128x128, TT_GEMM_256x64, TT_GEMM_128x64, TT_GEMM_64x128, TT_GEMM_VARIANTS };
+
+/* out = [gelu](a · weight + bias) [+ add] */
+struct tt_k_gemm_f16 {
+    const uint16_t *a;      /* [rows][k] */
+    const uint16_t *weight; /* [k][n] packed by tt_pack_matrix_f16, and 2 KB more that are read, not used */
+    const float *bias;      /* [n] */
+    const float *add;       /* [rows][n] or NULL; may be out */
+    float *out;             /* [rows][n], or NULL */
+    uint16_t *out_half;     /* [rows][n], or NULL */
+    int rows, k, n;         /* k: a multiple of 32; n: of the variant's columns */
+    int gelu;
+    enum tt_k_gemm_variant variant;
+};
+int tt_k_gemm_f16(const struct tt_k_gemm_f16 *gemm, enum tt_k_mma mma, void *stream);
 
 /* ---- stem.cu: the first convolution, 7×7 stride 2, padding 2 before and 3 behind ---- */
 
@@ -125,16 +145,16 @@ int tt_k_support_f16(const uint16_t *grid, const int *frame, const float *xy, fl
 /* ---- cost.cu: first estimate from the cost volume ---- */
 
 struct tt_k_cost {
-    const void *lowres;      /* [frames][32][32][256], L2-normalised; float or half */
-    const void *hires;       /* [frames][64][64][128] */
-    const float *lowres_q;   /* query q's lowres feature: + q·row, 256 floats */
-    const float *hires_q;    /* 128 floats, same row */
-    const float *conv;       /* [3][3][2]: ky, kx, {lowres, hires} */
-    const float *occ_w;      /* [2][6] */
-    const float *occ_b;      /* [2] */
-    const int *query_frame;  /* [queries], -1 where the query lies in another clip */
-    const float *query_xy;   /* [queries][2], clip pixels */
-    float *out;              /* [queries][frames][4]: x, y, occlusion, expected distance */
+    const void *lowres;     /* [frames][32][32][256], L2-normalised; float or half */
+    const void *hires;      /* [frames][64][64][128] */
+    const float *lowres_q;  /* query q's lowres feature: + q·row, 256 floats */
+    const float *hires_q;   /* 128 floats, same row */
+    const float *conv;      /* [3][3][2]: ky, kx, {lowres, hires} */
+    const float *occ_w;     /* [2][6] */
+    const float *occ_b;     /* [2] */
+    const int *query_frame; /* [queries], -1 where the query lies in another clip */
+    const float *query_xy;  /* [queries][2], clip pixels */
+    float *out;             /* [queries][frames][4]: x, y, occlusion, expected distance */
     int queries, frames, row;
 };
 int tt_k_cost_f32(const struct tt_k_cost *cost, void *stream);
@@ -154,12 +174,12 @@ int tt_k_correlate_f32(const float *grid, const float *support, const float *sta
 
 /* ---- mixer.cu, attention.cu ---- */
 
-enum { TT_K_TOKEN = 856 }; /* 854 mixer inputs and two zeros */
+enum { TT_K_TOKEN = 864 }; /* 854 mixer inputs and ten zeros: whole steps of 32 */
 
 /* Where init [queries][frames][4] has an x that is not NaN, it replaces the state. */
 int tt_k_state_init(const float *init, float *state, int rows, void *stream);
-/* Fills columns 0, 1 (occlusion, expected distance) and 770..855 (relative motion, sines, zeros) of
- * tokens [queries·frames][856] from state [queries][frames][4]; the correlation embeddings lie between. */
+/* Fills columns 0, 1 (occlusion, expected distance) and 770..863 (relative motion, sines, zeros) of
+ * tokens [queries·frames][864] from state [queries][frames][4]; the correlation embeddings lie between. */
 int tt_k_tokens_f32(const float *state, float *tokens, int queries, int frames, void *stream);
 int tt_k_tokens_f16(const float *state, uint16_t *tokens, int queries, int frames, void *stream);
 /* state += layer_norm(h)·weightᵀ + bias, the four outputs that are read: h [rows][width], weight [4][width],

@@ -12,8 +12,7 @@ namespace
 /* Block: one chunk of 256 pixels × 64 channels of one frame. 16 lanes of pixels × 16 threads of 4 channels;
  * a thread sums its 16 pixels in order, then one thread a channel sums the 16 lanes in order. */
 template <class T>
-__global__ void __launch_bounds__(256)
-    norm_partial(const T *in, float *partial, int pixels, int channels)
+__global__ void __launch_bounds__(256) norm_partial(const T *in, float *partial, int pixels, int channels)
 {
     __shared__ __align__(16) float sums[2][16][64];
     const int c4 = threadIdx.x % 16 * 4, lane = threadIdx.x / 16, frame = blockIdx.z;
@@ -34,7 +33,8 @@ __global__ void __launch_bounds__(256)
         float total = 0.0f;
         for (int i = 0; i < 16; i++)
             total += sums[which][i][c];
-        partial[(((size_t)frame * gridDim.x + blockIdx.x) * channels + blockIdx.y * 64 + c) * 2 + which] = total;
+        partial[(((size_t)frame * gridDim.x + blockIdx.x) * channels + blockIdx.y * 64 + c) * 2 + which] =
+            total;
     }
 }
 
@@ -56,8 +56,8 @@ __global__ void __launch_bounds__(64)
 
 /* One warp a patch and group of 16 channels; two passes. */
 __global__ void __launch_bounds__(128)
-    group_norm(const float *in, const float *gamma, const float *beta, float2 *norm, int patches, int positions,
-               int channels, float epsilon)
+    group_norm(const float *in, const float *gamma, const float *beta, float2 *norm, int patches,
+               int positions, int channels, float epsilon)
 {
     const int groups = channels / 16, warp = blockIdx.x * 4 + threadIdx.x / 32, lane = threadIdx.x % 32;
     if (warp >= patches * groups)
@@ -78,9 +78,8 @@ __global__ void __launch_bounds__(128)
         norm[(size_t)patch * channels + c] = make_float2(scale, fmaf(-mean, scale, beta[c]));
 }
 
-__global__ void __launch_bounds__(128)
-    relu_mean(const float *in, const float2 *norm, float *out, int patches, int per_group, int row,
-              int positions, int channels)
+__global__ void __launch_bounds__(128) relu_mean(const float *in, const float2 *norm, float *out, int patches,
+                                                 int per_group, int row, int positions, int channels)
 {
     const int i = blockIdx.x * 128 + threadIdx.x;
     if (i >= patches * channels)
@@ -93,13 +92,13 @@ __global__ void __launch_bounds__(128)
     out[(size_t)(patch - group * per_group) * row + group * channels + c] = sum / (float)positions;
 }
 
-template <class T, int N> struct __align__(N * sizeof(T) < 16 ? N * sizeof(T) : 16) vector {
+template <class T, int N> struct __align__(N * sizeof(T) < 16 ? N * sizeof(T) : 16) vector
+{
     T v[N];
 };
 
 /* One warp a pixel; lane l holds channels [l·C/32, (l + 1)·C/32). */
-template <class T, int C>
-__global__ void __launch_bounds__(256) l2(const T *in, T *out, int64_t pixels)
+template <class T, int C> __global__ void __launch_bounds__(256) l2(const T *in, T *out, int64_t pixels)
 {
     enum { N = C / 32 };
     const int64_t pixel = (int64_t)blockIdx.x * 8 + threadIdx.x / 32;
@@ -166,7 +165,8 @@ __global__ void __launch_bounds__(128)
 } // namespace
 
 template <class T>
-static int norm_partial_launch(const T *in, float *partial, int frames, int pixels, int channels, void *stream)
+static int norm_partial_launch(const T *in, float *partial, int frames, int pixels, int channels,
+                               void *stream)
 {
     if (channels % 64)
         return cudaErrorInvalidValue;

@@ -1,7 +1,7 @@
 /* cuda/sample.cu: 7×7 supports around query points, bilinear, clamped at the border.
  *
- * map_coordinates_3d with padding 'border' of the public code: a position is q·scale - 0.5 + offset, clamped to
- * [0, size - 1]; the frame is an integer. One block a query, a warp a support position in turn, lanes over
+ * map_coordinates_3d with padding 'border' of the public code: a position is q·scale - 0.5 + offset, clamped
+ * to [0, size - 1]; the frame is an integer. One block a query, a warp a support position in turn, lanes over
  * channels. The four products are added in the order (y0,x0), (y0,x1), (y1,x0), (y1,x1). No shared memory.
  */
 #include "cuda/kernels.h"
@@ -11,9 +11,8 @@ namespace
 {
 
 template <class T>
-__global__ void __launch_bounds__(224)
-    support(const T *grid, const int *frame, const float *xy, float *out, int row, int frames, int size,
-            int channels, float scale)
+__global__ void __launch_bounds__(224) support(const T *grid, const int *frame, const float *xy, float *out,
+                                               int row, int frames, int size, int channels, float scale)
 {
     const int q = blockIdx.x, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const int f = min(max(frame[q], 0), frames - 1);
@@ -48,8 +47,8 @@ int launch(const T *grid, const int *frame, const float *xy, float *out, int que
 {
     if (channels % 2)
         return cudaErrorInvalidValue;
-    support<T><<<queries, 224, 0, (cudaStream_t)stream>>>(grid, frame, xy, out, row, frames, size, channels,
-                                                          scale);
+    support<T>
+        <<<queries, 224, 0, (cudaStream_t)stream>>>(grid, frame, xy, out, row, frames, size, channels, scale);
     return cudaGetLastError();
 }
 

@@ -65,11 +65,13 @@ __global__ void __launch_bounds__(128) stem(const uint8_t *rgb, const float *wei
         store8(o + j, acc + j);
 }
 
-template <class T> int launch(const uint8_t *rgb, const float *weight, T *out, int frames, int size, void *stream)
+template <class T>
+int launch(const uint8_t *rgb, const float *weight, T *out, int frames, int size, void *stream)
 {
     if (size % 32 || frames < 1)
         return cudaErrorInvalidValue;
-    stem<T><<<dim3(size / 2 / TW, size / 2 / TH, frames), 128, 0, (cudaStream_t)stream>>>(rgb, weight, out, size);
+    stem<T><<<dim3(size / 2 / TW, size / 2 / TH, frames), 128, 0, (cudaStream_t)stream>>>(rgb, weight, out,
+                                                                                          size);
     return cudaGetLastError();
 }
 

@@ -1,4 +1,5 @@
-/* cuda/tile_f16.cuh: the inner step of every FP16 tensor-core kernel here: one warp, 64 rows × 64 columns × 16.
+/* cuda/tile_f16.cuh: the inner step of every FP16 tensor-core kernel here: one warp, 64 rows × 64 columns
+ * × 16.
  *
  * A (rows × k) comes from shared memory by ldmatrix; its row addresses are arbitrary, so a convolution's taps
  * are offsets. B (k × columns) comes from global memory, packed in the order in which lanes hold it (pack.h):
