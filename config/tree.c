@@ -180,6 +180,17 @@ static bool take_event(struct reader *reader, const yaml_event_t *event)
     return !reader->out_of_memory;
 }
 
+/* The first byte of the character with this number; 0 at the end of the text. */
+static char character_at(const struct reader *reader, size_t number)
+{
+    size_t at = 0;
+    uint32_t code;
+
+    while (at < reader->bytes && number-- > 0)
+        at += tt_utf8_decode(reader->text + at, reader->bytes - at, &code);
+    return at < reader->bytes ? reader->text[at] : 0;
+}
+
 /* libyaml's words for a syntax error, and the way out of the common ones. */
 static void report_syntax(struct reader *reader, const yaml_parser_t *parser)
 {
@@ -189,12 +200,8 @@ static void report_syntax(struct reader *reader, const yaml_parser_t *parser)
     const char *way_out = "";
     char since[64] = "";
 
-    if (mark->index < reader->bytes && strstr(problem, "cannot start any token")) {
-        /* The mark counts characters. A tab or a lone @, ` or % is found by its place in the line. */
-        const char *line = reader->text;
-        for (size_t n = 0; n < mark->line && line; n++)
-            line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL;
-        if (line && strnlen(line, mark->column + 1) > mark->column && line[mark->column] == '\t') {
+    if (strstr(problem, "cannot start any token")) {
+        if (character_at(reader, mark->index) == '\t') {
             problem = "a tab";
             way_out = ": YAML is indented with blanks";
         } else {
@@ -221,9 +228,12 @@ static void report_syntax(struct reader *reader, const yaml_parser_t *parser)
                    way_out);
 }
 
-/* A syntax error or a limit has cut the text off: what is open there is not to be judged. */
+/* A syntax error or a limit has cut the text off: what is open there, and the last value, which an unclosed
+ * bracket or quote has often swollen, are not to be judged. */
 static void close_broken(struct reader *reader)
 {
+    if (reader->open && reader->tree->made_last)
+        reader->tree->made_last->broken = true;
     for (struct tt_node *node = reader->open; node; node = node->parent) {
         yaml_mark_t mark = {.line = (size_t)node->line - 1, .column = (size_t)node->column - 1};
 
@@ -256,7 +266,7 @@ static bool check_encoding(const char *text, size_t bytes, struct tt_config_prob
             return false;
         }
         if ((code < 0x20 && code != '\t' && code != '\n' && code != '\r') ||
-            (code >= 0x7F && code < 0xA0 && code != 0x85) || (code == 0xFEFF && i > 0) || code == 0xFFFE ||
+            (code >= 0x7F && code < 0xA0 && code != 0x85) || code == 0xFEFF || code == 0xFFFE ||
             code == 0xFFFF) {
             tt_problem_add(problems, line, column, "control character U+%04X: take it out", (unsigned)code);
             return false;
@@ -264,7 +274,7 @@ static bool check_encoding(const char *text, size_t bytes, struct tt_config_prob
         if (code == '\n' || (code == '\r' && !(i + 1 < bytes && text[i + 1] == '\n'))) {
             line++;
             column = 1;
-        } else if (code != 0xFEFF) {
+        } else {
             column++;
         }
         i += length;
@@ -275,16 +285,17 @@ static bool check_encoding(const char *text, size_t bytes, struct tt_config_prob
 enum tt_status tt_tree_read(struct tt_tree *tree, const char *text, size_t bytes,
                             struct tt_config_problems *problems, struct tt_error *err)
 {
-    struct reader reader = {.tree = tree, .problems = problems, .text = text, .bytes = bytes};
+    size_t mark = bytes >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0; /* a byte order mark */
+    struct reader reader = {.tree = tree, .problems = problems, .text = text + mark, .bytes = bytes - mark};
     yaml_parser_t parser;
     bool more = true;
 
-    if (!check_encoding(text, bytes, problems))
+    if (!check_encoding(reader.text, reader.bytes, problems))
         return TT_OK;
     if (!yaml_parser_initialize(&parser))
         return tt_fail_errno(err, TT_RETRY_LATER, ENOMEM, "configuration");
     yaml_parser_set_encoding(&parser, YAML_UTF8_ENCODING);
-    yaml_parser_set_input_string(&parser, (const unsigned char *)text, bytes);
+    yaml_parser_set_input_string(&parser, (const unsigned char *)reader.text, reader.bytes);
     while (more) {
         yaml_event_t event;
 
