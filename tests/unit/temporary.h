@@ -13,10 +13,13 @@
 /* cmocka set-up: *state becomes the directory's path; the working directory is changed to it. */
 static int enter_temporary(void **state)
 {
-    const char *base = getenv("TMPDIR");
+    /* Memory, so that a busy disk's fsync does not set the pace. */
+    const char *base = getenv("TMPDIR")                ? getenv("TMPDIR")
+                       : access("/dev/shm", W_OK) == 0 ? "/dev/shm"
+                                                       : "/tmp";
     char *path;
 
-    if (asprintf(&path, "%s/tt-test-XXXXXX", base ? base : "/tmp") < 0 || !mkdtemp(path))
+    if (asprintf(&path, "%s/tt-test-XXXXXX", base) < 0 || !mkdtemp(path))
         return -1;
     *state = path;
     return chdir(path);
