@@ -75,7 +75,7 @@ class Outputs(Folder):
             at = xy[int(row["query"]), int(row["frame"])]
             np.testing.assert_allclose([float(row["x"]), float(row["y"])], at, atol=1e-3)
             self.assertEqual(row["label"], labels[int(row["query"])])
-        lines = [json.loads(line) for line in open(self.folder / "a.tracks.jsonl")]
+        lines = [json.loads(line) for line in (self.folder / "a.tracks.jsonl").read_text().splitlines()]
         self.assertEqual(len(lines), 2)
         np.testing.assert_array_equal(xy[1, 2], [100, 50])
 
@@ -122,7 +122,7 @@ class Queries(Folder):
             points.write_text(json.dumps([{"frame": frame, "x": 10, "y": 10}]))
             process = run("track", "--queries", points, video)
             self.assertExit(process, 1)
-            self.assertIn("3 frames", process.stderr)
+            self.assertIn("frames are 0 to 2", process.stderr)
 
     def test_mask_and_side_cars(self):
         video = small_video(self.folder / "a.mkv")
@@ -184,12 +184,14 @@ class Usage(Folder):
         self.assertEqual(len(process.stderr.strip().splitlines()), 3)
 
     def test_plan(self):
-        process = run("plan", "--device", "t4", "--json")
+        process = run("plan", "--json")
         self.assertExit(process, 0)
         plan = json.loads(process.stdout)
         self.assertGreater(plan["tile"]["queries"], 0)
         self.assertEqual(set(plan["stages"]), {"backbone", "support", "cost", "correlation", "encoder", "mixer"})
-        self.assertAlmostEqual(plan["stages"]["backbone"]["flop"] / 885e9, 1, delta=0.03)
+        twice = json.loads(run("plan", "--json", "--queries", 512).stdout)
+        self.assertEqual(twice["stages"]["backbone"]["flop"], plan["stages"]["backbone"]["flop"])
+        self.assertAlmostEqual(twice["stages"]["mixer"]["flop"] / plan["stages"]["mixer"]["flop"], 2, delta=0.01)
         self.assertExit(run("plan"), 0)
         process = run("plan", "--device", "toaster")
         self.assertExit(process, 1)
