@@ -1,0 +1,265 @@
+/* cuda/backend.c: the CUDA backend behind core/backend.h, FP32.
+ *
+ * Holds one device, the weights on it, and one work slab that never grows. Query points are worked on in
+ * tiles; a point's result does not depend on the tile it is in. After a status of TT_RESTART_WORKER the
+ * context is lost and only close may be called. Device memory that is short is TT_SHRINK_TILE; open can then
+ * be tried again with smaller tiles.
+ */
+#include "cuda/backend.h"
+#include "cuda/gpu.h"
+
+#include <cuda_runtime_api.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Tiles where the options name none: bounded by memory, not by cache, in FP32. */
+enum { FRAME_TILE = 12, QUERY_TILE = 128, VOLUME_TILE = 64, LARGEST_QUERY_TILE = 1024 };
+
+struct tt_backend {
+    struct tt_gpu gpu;
+    struct tt_plan plan;
+    int frames; /* held */
+    char description[512];
+};
+
+static void describe(struct tt_backend *b, int index, const struct cudaDeviceProp *p)
+{
+    int driver = 0, runtime = 0;
+
+    cudaDriverGetVersion(&driver);
+    cudaRuntimeGetVersion(&runtime);
+    snprintf(b->description, sizeof b->description,
+             "{\"device\": \"%s\", \"index\": %d, \"compute_capability\": \"%d.%d\", \"sm_count\": %d, "
+             "\"l2_bytes\": %d, \"memory_bytes\": %zu, \"cuda_driver\": %d, \"cuda_runtime\": %d, "
+             "\"precision\": \"fp32\", \"device_bytes\": %zu}",
+             p->name, index, p->major, p->minor, p->multiProcessorCount, p->l2CacheSize, p->totalGlobalMem,
+             driver, runtime, b->gpu.weight_bytes + b->gpu.work_bytes);
+}
+
+static void make_plan(struct tt_backend *b, const struct cudaDeviceProp *p,
+                      const struct tt_backend_options *options)
+{
+    struct tt_device *d = &b->plan.device;
+
+    snprintf(d->name, sizeof d->name, "%.63s", p->name);
+    d->kind = TT_DEVICE_CUDA;
+    d->memory_bytes = (int64_t)p->totalGlobalMem;
+    d->l2_bytes = p->l2CacheSize;
+    d->shared_bytes = 64 << 10;
+    d->units = p->multiProcessorCount;
+    if (options->device)
+        *d = *options->device;
+    b->plan.precision = TT_FP32;
+    b->plan.tile.frames = options->tile.frames ? options->tile.frames : FRAME_TILE;
+    b->plan.tile.queries = options->tile.queries ? options->tile.queries : QUERY_TILE;
+    if (b->plan.tile.frames > TT_CLIP_FRAMES)
+        b->plan.tile.frames = TT_CLIP_FRAMES;
+    if (b->plan.tile.queries > LARGEST_QUERY_TILE)
+        b->plan.tile.queries = LARGEST_QUERY_TILE;
+    b->gpu.frame_tile = b->plan.tile.frames;
+    b->gpu.query_tile = b->plan.tile.queries;
+    b->gpu.volume_tile = b->plan.tile.queries < VOLUME_TILE ? b->plan.tile.queries : VOLUME_TILE;
+}
+
+static void cuda_close(struct tt_backend *b)
+{
+    if (!b)
+        return;
+    cudaFree(b->gpu.work_slab);
+    cudaFree(b->gpu.weight_slab);
+    if (b->gpu.stream)
+        cudaStreamDestroy((cudaStream_t)b->gpu.stream);
+    free(b);
+}
+
+static enum tt_status cuda_open(struct tt_backend **backend, const struct tt_backend_options *options,
+                                const struct tt_weights *weights, struct tt_error *err)
+{
+    struct tt_backend *b;
+    struct cudaDeviceProp properties;
+    int index, error;
+    enum tt_status status;
+
+    if (options->precision != TT_FP32)
+        return tt_fail(err, TT_REFUSE, "CUDA: FP16 is not there yet; set precision: fp32");
+    if (options->tile.frames < 0 || options->tile.queries < 0)
+        return tt_fail(err, TT_REFUSE, "CUDA: tiles must not be negative");
+    status = tt_gpu_select(options->select, &index, err);
+    if (status)
+        return status;
+    b = calloc(1, sizeof *b);
+    if (!b)
+        return tt_fail(err, TT_RETRY_LATER, "no memory for the CUDA backend");
+    b->gpu.shape = tt_weights_shape(weights);
+    error = cudaGetDeviceProperties(&properties, index);
+    if (!error)
+        error = cudaStreamCreateWithFlags((cudaStream_t *)&b->gpu.stream, cudaStreamNonBlocking);
+    if (!error) {
+        make_plan(b, &properties, options);
+        tt_gpu_layout(&b->gpu);
+        error = cudaMalloc((void **)&b->gpu.work_slab, b->gpu.work_bytes);
+    }
+    status = error ? tt_gpu_status(error, "CUDA start", err) : tt_gpu_load(&b->gpu, weights, err);
+    if (status) {
+        cuda_close(b);
+        return status;
+    }
+    tt_gpu_layout(&b->gpu);
+    b->plan.memory_bytes = (int64_t)(b->gpu.weight_bytes + b->gpu.work_bytes);
+    describe(b, index, &properties);
+    *backend = b;
+    return TT_OK;
+}
+
+static const char *cuda_describe(struct tt_backend *b)
+{
+    return b->description;
+}
+
+static const struct tt_plan *cuda_plan(struct tt_backend *b)
+{
+    return &b->plan;
+}
+
+/* Waits for the stream; turns what went wrong before or during it into a status. */
+static enum tt_status finish(struct tt_backend *b, int error, const char *what, struct tt_error *err)
+{
+    if (!error)
+        error = cudaStreamSynchronize((cudaStream_t)b->gpu.stream);
+    return error ? tt_gpu_status(error, what, err) : TT_OK;
+}
+
+/* Moves the features of the last `reuse` frames to the front, where the two do not overlap. Returns how many.
+ */
+static int keep_features(struct tt_backend *b, int reuse, int *error)
+{
+    int from = b->frames - reuse;
+
+    if (reuse <= 0 || from < reuse)
+        return 0;
+    for (int level = 0; level < TT_LEVELS && !*error; level++) {
+        const struct tt_level_shape *s = &tt_level_shapes[level];
+        size_t frame = (size_t)(s->size * s->size * s->channels);
+
+        *error = cudaMemcpyAsync(b->gpu.features[level], b->gpu.features[level] + (size_t)from * frame,
+                                 (size_t)reuse * frame * sizeof(float), cudaMemcpyDeviceToDevice,
+                                 (cudaStream_t)b->gpu.stream);
+    }
+    return reuse;
+}
+
+static enum tt_status cuda_features(struct tt_backend *b, const struct tt_clip *clip, int reuse,
+                                    struct tt_error *err)
+{
+    int error = 0, kept;
+
+    if (clip->frames < 1 || clip->frames > TT_CLIP_FRAMES || reuse > clip->frames)
+        return tt_fail(err, TT_REFUSE, "a clip of %d frames, %d of them reused", clip->frames, reuse);
+    kept = keep_features(b, reuse, &error);
+    b->frames = clip->frames;
+    if (!error)
+        error =
+            tt_gpu_features(&b->gpu, clip->rgb + (size_t)kept * TT_FRAME_BYTES, kept, clip->frames - kept);
+    return finish(b, error, "features", err);
+}
+
+static int upload(struct tt_backend *b, void *to, const void *from, size_t bytes)
+{
+    return cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, (cudaStream_t)b->gpu.stream);
+}
+
+static int download(struct tt_backend *b, void *to, const void *from, size_t bytes)
+{
+    return cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, (cudaStream_t)b->gpu.stream);
+}
+
+static enum tt_status cuda_sample(struct tt_backend *b, int queries, const int *frame, const float *xy,
+                                  void *supports, struct tt_error *err)
+{
+    struct tt_gpu_track *t = &b->gpu.track;
+    const size_t bytes = TT_SUPPORT_FLOATS * sizeof(float);
+    enum tt_status status = TT_OK;
+
+    for (int q = 0; q < queries && !status; q += b->gpu.query_tile) {
+        int n = queries - q < b->gpu.query_tile ? queries - q : b->gpu.query_tile;
+        int error = upload(b, t->query_frame, frame + q, (size_t)n * sizeof *frame);
+
+        if (!error)
+            error = upload(b, t->query_xy, xy + 2 * q, (size_t)n * 2 * sizeof *xy);
+        if (!error)
+            error = tt_gpu_supports(&b->gpu, n, b->frames);
+        for (int i = 0; i < n && !error; i++) /* one by one: those of other clips stay */
+            if (frame[q + i] >= 0)
+                error = download(b, (char *)supports + (size_t)(q + i) * bytes,
+                                 t->supports + (size_t)i * TT_SUPPORT_FLOATS, bytes);
+        status = finish(b, error, "supports", err);
+    }
+    return status;
+}
+
+/* One tile; result and stages point at its first query point, `all`: estimates of one whole stage. */
+static int track_tile(struct tt_backend *b, const struct tt_track_request *r, int first, int n,
+                      struct tt_estimate *result, size_t all)
+{
+    struct tt_gpu_track *t = &b->gpu.track;
+    const size_t rows = (size_t)n * (size_t)b->frames, bytes = rows * sizeof *result;
+    const char *supports = (const char *)r->supports + (size_t)first * TT_SUPPORT_FLOATS * sizeof(float);
+    struct tt_estimate *stage = r->stages ? r->stages + (size_t)first * (size_t)b->frames : NULL;
+    int error = upload(b, t->supports, supports, (size_t)n * TT_SUPPORT_FLOATS * sizeof(float));
+
+    if (!error)
+        error = upload(b, t->query_frame, r->query_frame + first, (size_t)n * sizeof(int));
+    if (!error)
+        error = upload(b, t->query_xy, r->query_xy + 2 * first, (size_t)n * 2 * sizeof(float));
+    if (!error)
+        error = tt_gpu_initialise(&b->gpu, n, b->frames);
+    if (!error && r->init)
+        error = upload(b, t->init, r->init + (size_t)first * (size_t)b->frames, bytes);
+    if (!error && r->init)
+        error = tt_gpu_replace(&b->gpu, n, b->frames);
+    for (int pass = 0; pass <= TT_REFINEMENTS && !error; pass++) {
+        if (pass)
+            error = tt_gpu_refine(&b->gpu, n, b->frames);
+        if (!error && stage)
+            error = download(b, stage + (size_t)pass * all, t->state, bytes);
+    }
+    return error ? error : download(b, result + (size_t)first * (size_t)b->frames, t->state, bytes);
+}
+
+static enum tt_status cuda_track(struct tt_backend *b, const struct tt_track_request *r,
+                                 struct tt_estimate *result, struct tt_error *err)
+{
+    enum tt_status status = TT_OK;
+
+    if (b->frames < 1)
+        return tt_fail(err, TT_REFUSE, "track: no clip is held");
+    for (int q = 0; q < r->queries && !status; q += b->gpu.query_tile) {
+        int n = r->queries - q < b->gpu.query_tile ? r->queries - q : b->gpu.query_tile;
+        int error = track_tile(b, r, q, n, result, (size_t)r->queries * (size_t)b->frames);
+
+        status = finish(b, error, "track", err);
+    }
+    return status;
+}
+
+enum tt_status tt_cuda_features(struct tt_backend *b, int frame, int level, float *out, struct tt_error *err)
+{
+    const struct tt_level_shape *s = &tt_level_shapes[level];
+    size_t n = (size_t)(s->size * s->size * s->channels);
+
+    return finish(b, download(b, out, b->gpu.features[level] + (size_t)frame * n, n * sizeof *out),
+                  "features", err);
+}
+
+const struct tt_backend_ops tt_backend_cuda = {
+    .name = "cuda",
+    .open = cuda_open,
+    .close = cuda_close,
+    .describe = cuda_describe,
+    .plan = cuda_plan,
+    .support_bytes = TT_SUPPORT_FLOATS * sizeof(float),
+    .features = cuda_features,
+    .sample = cuda_sample,
+    .track = cuda_track,
+};

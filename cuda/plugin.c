@@ -1,0 +1,6 @@
+/* cuda/plugin.c: the one symbol that tiletrack-cuda.so exports. */
+#include "cuda/backend.h"
+
+__attribute__((visibility("default"))) extern const struct tt_plugin tt_plugin_table;
+
+const struct tt_plugin tt_plugin_table = {.abi = TT_PLUGIN_ABI, .ops = &tt_backend_cuda};
