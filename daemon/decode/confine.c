@@ -8,6 +8,7 @@
 #include "daemon/decode/confine.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <sched.h>
 #include <seccomp.h>
 #include <signal.h>
@@ -180,10 +181,28 @@ static enum tt_status load_filter(struct tt_error *err)
     return status;
 }
 
+static void *do_nothing(void *argument)
+{
+    return argument;
+}
+
+/* With its first thread glibc installs a signal handler, which the filter would forbid. */
+static enum tt_status start_first_thread(struct tt_error *err)
+{
+    pthread_t thread;
+    int rc = pthread_create(&thread, NULL, do_nothing, NULL);
+
+    if (!rc)
+        rc = pthread_join(thread, NULL);
+    return rc ? tt_fail_errno(err, TT_RETRY_LATER, rc, "start a thread") : TT_OK;
+}
+
 enum tt_status tt_confine(const struct tt_wire_request *request, struct tt_error *err)
 {
     enum tt_status status = follow_parent(request, err);
 
+    if (!status)
+        status = start_first_thread(err);
     if (!status && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
         status = tt_fail_errno(err, TT_REFUSE, errno, "PR_SET_NO_NEW_PRIVS");
     if (!status)

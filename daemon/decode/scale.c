@@ -1,4 +1,5 @@
-/* daemon/decode/scale.c: colour by libswscale; size by libswscale's area filter or by four taps; orientation.
+/* daemon/decode/scale.c: colour by libswscale; size by libswscale's area filter or by weights of our own;
+ * orientation.
  *
  * Positions. Everything here maps [0, width) of the source linearly onto [0, 256), in the raster convention:
  * no half pixels appear. libswscale's area filter was measured to be the exact mean over the covered pixels,
@@ -9,7 +10,6 @@
  */
 #include "daemon/decode/scale.h"
 
-#include <libavutil/imgutils.h>
 #include <libavutil/opt.h>
 #include <libavutil/pixdesc.h>
 #include <libswscale/swscale.h>
@@ -78,6 +78,22 @@ struct tt_colour tt_colour_of(const AVFrame *frame)
     return colour;
 }
 
+bool tt_colour_is_known(const struct tt_colour *colour)
+{
+    switch (colour->matrix) {
+    case AVCOL_SPC_RGB:
+    case AVCOL_SPC_BT709:
+    case AVCOL_SPC_FCC:
+    case AVCOL_SPC_BT470BG:
+    case AVCOL_SPC_SMPTE170M:
+    case AVCOL_SPC_SMPTE240M:
+    case AVCOL_SPC_BT2020_NCL:
+        return true;
+    default:
+        return false;
+    }
+}
+
 /* Chroma position in 1/256 of a luma pixel from the first luma sample, as libswscale takes it; left where the
  * frame does not say, as MPEG-2 and later have it. */
 static void set_chroma(struct SwsContext *sws, const AVFrame *frame)
@@ -107,8 +123,7 @@ static void set_chroma(struct SwsContext *sws, const AVFrame *frame)
 
 static int make_sws(struct tt_scaler *s, const AVFrame *frame)
 {
-    bool shrinks = frame->width >= SIZE && frame->height >= SIZE;
-    int filter = s->resize == TT_RESIZE_AREA && shrinks ? SWS_AREA : SWS_BILINEAR;
+    int filter = s->is_direct ? SWS_AREA : SWS_BILINEAR;
     const int *matrix = sws_getCoefficients(s->colour.matrix);
     int rc;
 
@@ -133,69 +148,131 @@ static int make_sws(struct tt_scaler *s, const AVFrame *frame)
     return 0;
 }
 
-/* Makes *scaler fit the frame. */
+/* Four taps without antialiasing, centre to centre: output i lies at (i + 1/2) size / 256 - 1/2 of the
+ * source. */
+static void weigh_bilinear(struct tt_axis *axis, int i, int size)
+{
+    double at = fmax(0, (i + 0.5) * size / SIZE - 0.5);
+    float weight = (float)(at - floor(at));
+
+    axis->first[i] = (int)at;
+    axis->count[i] = axis->first[i] + 1 < size ? 2 : 1;
+    axis->weight[i * axis->most] = axis->count[i] == 2 ? 1 - weight : 1;
+    axis->weight[i * axis->most + 1] = weight;
+}
+
+/* The share of each source pixel in [i, i + 1) size / 256. */
+static void weigh_area(struct tt_axis *axis, int i, int size)
+{
+    double low = (double)i * size / SIZE, high = (double)(i + 1) * size / SIZE;
+
+    axis->first[i] = (int)low;
+    axis->count[i] = (int)ceil(high) - axis->first[i];
+    for (int k = 0; k < axis->count[i]; k++) {
+        double from = fmax(low, axis->first[i] + k), to = fmin(high, axis->first[i] + k + 1);
+
+        axis->weight[i * axis->most + k] = (float)((to - from) / (high - low));
+    }
+}
+
+static int make_axis(struct tt_axis *axis, int size, enum tt_resize resize)
+{
+    bool is_area = resize == TT_RESIZE_AREA && size >= SIZE;
+
+    axis->most = is_area ? size / SIZE + 2 : 2;
+    axis->weight = av_calloc((size_t)axis->most * SIZE, sizeof *axis->weight);
+    if (!axis->weight)
+        return AVERROR(ENOMEM);
+    for (int i = 0; i < SIZE; i++)
+        if (is_area)
+            weigh_area(axis, i, size);
+        else
+            weigh_bilinear(axis, i, size);
+    return 0;
+}
+
+static void release(struct tt_scaler *s)
+{
+    sws_freeContext(s->sws);
+    s->sws = NULL;
+    av_freep(&s->rgb);
+    av_freep(&s->line);
+    av_freep(&s->columns.weight);
+    av_freep(&s->rows.weight);
+}
+
+/* Makes *scaler fit the frame. libswscale's area filter is not used for enlarging, where it makes blocks. */
 static int prepare(struct tt_scaler *s, const AVFrame *frame)
 {
     struct tt_colour colour = tt_colour_of(frame);
-    bool is_direct = s->resize == TT_RESIZE_AREA;
+    int rc;
 
     if (s->sws && s->width == frame->width && s->height == frame->height && s->format == frame->format &&
         s->chroma == frame->chroma_location && s->colour.matrix == colour.matrix &&
         s->colour.full_range == colour.full_range)
         return 0;
-    sws_freeContext(s->sws);
-    av_freep(&s->rgb);
-    s->sws = NULL;
+    release(s);
     s->width = frame->width;
     s->height = frame->height;
     s->format = frame->format;
     s->chroma = frame->chroma_location;
     s->colour = colour;
-    s->rgb_width = is_direct ? SIZE : frame->width;
-    s->rgb_height = is_direct ? SIZE : frame->height;
+    s->is_direct = s->resize == TT_RESIZE_AREA && frame->width >= SIZE && frame->height >= SIZE;
+    s->rgb_width = s->is_direct ? SIZE : frame->width;
+    s->rgb_height = s->is_direct ? SIZE : frame->height;
     s->rgb_stride = (s->rgb_width * 3 + 63) / 64 * 64;
     s->rgb = av_malloc((size_t)s->rgb_stride * (size_t)s->rgb_height + 64);
-    return s->rgb ? make_sws(s, frame) : AVERROR(ENOMEM);
+    s->line = av_calloc((size_t)s->rgb_width * 3, sizeof *s->line);
+    if (!s->rgb || !s->line)
+        return AVERROR(ENOMEM);
+    if (!s->is_direct && ((rc = make_axis(&s->columns, frame->width, s->resize)) < 0 ||
+                          (rc = make_axis(&s->rows, frame->height, s->resize)) < 0))
+        return rc;
+    return make_sws(s, frame);
 }
 
-/* One axis of bilinear interpolation without antialiasing, centre to centre: output i lies at
- * (i + 1/2) size / 256 - 1/2 of the source, not below 0. */
-static void find_taps(int *first, int *second, float *weight, int size)
+/* Resizes s->rgb along its rows' weights into one line, and that along its columns'. out: [256][256][3] */
+static void resize(struct tt_scaler *s, uint8_t *out)
 {
-    for (int i = 0; i < SIZE; i++) {
-        double at = fmax(0, (i + 0.5) * size / SIZE - 0.5);
+    int samples = s->rgb_width * 3;
 
-        first[i] = (int)at;
-        second[i] = first[i] + 1 < size ? first[i] + 1 : size - 1;
-        weight[i] = (float)(at - first[i]);
+    for (int y = 0; y < SIZE; y++) {
+        const float *down = s->rows.weight + y * s->rows.most;
+
+        memset(s->line, 0, (size_t)samples * sizeof *s->line);
+        for (int k = 0; k < s->rows.count[y]; k++) {
+            const uint8_t *from = s->rgb + (size_t)(s->rows.first[y] + k) * (size_t)s->rgb_stride;
+
+            for (int i = 0; i < samples; i++)
+                s->line[i] += down[k] * (float)from[i];
+        }
+        for (int x = 0; x < SIZE; x++) {
+            const float *across = s->columns.weight + x * s->columns.most;
+            const float *from = s->line + s->columns.first[x] * 3;
+            float sum[3] = {0};
+
+            for (int k = 0; k < s->columns.count[x]; k++)
+                for (int c = 0; c < 3; c++)
+                    sum[c] += across[k] * from[3 * k + c];
+            for (int c = 0; c < 3; c++)
+                *out++ = (uint8_t)lrintf(fminf(sum[c], 255));
+        }
     }
 }
 
-static void resize_bilinear(uint8_t *out, const uint8_t *rgb, int stride, int width, int height)
+/* libswscale takes grey for full range, whatever it is told. */
+static void expand_grey(uint8_t *rgb)
 {
-    int x0[SIZE], x1[SIZE], y0[SIZE], y1[SIZE];
-    float wx[SIZE], wy[SIZE];
+    for (int i = 0; i < TT_FRAME_BYTES; i++) {
+        int level = ((rgb[i] - 16) * 255 + 109) / 219;
 
-    find_taps(x0, x1, wx, width);
-    find_taps(y0, y1, wy, height);
-    for (int y = 0; y < SIZE; y++) {
-        const uint8_t *upper = rgb + (size_t)y0[y] * (size_t)stride,
-                      *lower = rgb + (size_t)y1[y] * (size_t)stride;
-
-        for (int x = 0; x < SIZE; x++)
-            for (int c = 0; c < 3; c++) {
-                int left = x0[x] * 3 + c, right = x1[x] * 3 + c;
-                float above = (float)upper[left] + wx[x] * (float)(upper[right] - upper[left]);
-                float below = (float)lower[left] + wx[x] * (float)(lower[right] - lower[left]);
-
-                *out++ = (uint8_t)lrintf(above + wy[y] * (below - above));
-            }
+        rgb[i] = (uint8_t)(rgb[i] < 16 ? 0 : level > 255 ? 255 : level);
     }
 }
 
 int tt_scaler_frame(struct tt_scaler *s, const AVFrame *frame, uint8_t *out)
 {
-    static uint8_t small[SIZE * SIZE * 3];
+    static uint8_t resized[TT_FRAME_BYTES];
     uint8_t *planes[4] = {NULL};
     int strides[4] = {0}, rc = prepare(s, frame);
 
@@ -207,11 +284,13 @@ int tt_scaler_frame(struct tt_scaler *s, const AVFrame *frame, uint8_t *out)
                    strides);
     if (rc < 0)
         return rc;
-    if (s->resize == TT_RESIZE_AREA) {
+    if (s->is_direct) {
         turn(out, s->rgb, s->rgb_stride, &s->orientation);
     } else {
-        resize_bilinear(small, s->rgb, s->rgb_stride, s->width, s->height);
-        turn(out, small, SIZE * 3, &s->orientation);
+        resize(s, resized);
+        turn(out, resized, SIZE * 3, &s->orientation);
     }
+    if (!s->colour.full_range && av_pix_fmt_desc_get(frame->format)->nb_components <= 2)
+        expand_grey(out);
     return 0;
 }

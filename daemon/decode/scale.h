@@ -31,7 +31,18 @@ struct tt_colour {
  * its pixel format has by itself. */
 struct tt_colour tt_colour_of(const AVFrame *frame);
 
+/* Whether libswscale has that matrix; it takes BT.601 for others (YCgCo, ICtCp, constant luminance). */
+bool tt_colour_is_known(const struct tt_colour *colour);
+
 struct SwsContext;
+
+/* One axis of a resize to 256: output i is the sum of weight[i * most + k] × source first[i] + k, k <
+ * count[i]. */
+struct tt_axis {
+    int first[TT_CLIP_SIZE], count[TT_CLIP_SIZE];
+    int most;
+    float *weight;
+};
 
 /* Begin with {.resize, .orientation}. */
 struct tt_scaler {
@@ -43,6 +54,9 @@ struct tt_scaler {
     struct tt_colour colour;
     uint8_t *rgb; /* what sws writes: [rgb_height][rgb_stride] */
     int rgb_width, rgb_height, rgb_stride;
+    bool is_direct;               /* sws does the resize */
+    struct tt_axis columns, rows; /* otherwise */
+    float *line;                  /* one line of the source's width */
 };
 
 /* Scales, converts and turns a frame. out: [256][256][3].

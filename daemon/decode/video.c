@@ -20,7 +20,7 @@
 #include <math.h>
 #include <stdio.h>
 
-enum { MAX_PIXEL_ASPECT = 16, MAX_EMPTY_READS = 1000 };
+enum { MAX_PIXEL_ASPECT = 16, MAX_FRAME_RATE = 500, MAX_EMPTY_READS = 1000 };
 
 struct video {
     struct tt_input *input;
@@ -38,13 +38,15 @@ struct video {
     int read_rc;      /* why reading ended */
 };
 
+/* The mean rate by the header, or the finest; some containers give the ticks of their clock as either. */
 static AVRational frame_rate(const AVStream *stream)
 {
-    AVRational rate = stream->avg_frame_rate;
+    const AVRational rates[2] = {stream->avg_frame_rate, stream->r_frame_rate};
 
-    if (rate.num <= 0 || rate.den <= 0)
-        rate = stream->r_frame_rate;
-    return rate.num > 0 && rate.den > 0 ? rate : (AVRational){0, 1};
+    for (int i = 0; i < 2; i++)
+        if (rates[i].num > 0 && rates[i].den > 0 && rates[i].num / rates[i].den < MAX_FRAME_RATE)
+            return rates[i];
+    return (AVRational){0, 1};
 }
 
 static enum tt_status open_codec(struct video *v, struct tt_error *err)
@@ -118,10 +120,13 @@ static const char *or_unknown(const char *name)
     return name ? name : "unknown";
 }
 
-static void warn_of_transfer(struct video *v)
+static void warn_of_colour(struct video *v, const struct tt_colour *colour)
 {
     enum AVColorTransferCharacteristic transfer = v->frame->color_trc;
 
+    if (!tt_colour_is_known(colour))
+        tt_link_warn(v->link, "the colour matrix %s is not known here; colours come out wrong",
+                     or_unknown(av_color_space_name(colour->matrix)));
     if (transfer == AVCOL_TRC_SMPTE2084 || transfer == AVCOL_TRC_ARIB_STD_B67)
         tt_link_warn(v->link, "HDR (%s) is used without tone mapping: colours are flatter than displayed",
                      av_color_transfer_name(transfer));
@@ -163,7 +168,7 @@ static void send_info(struct video *v)
     tt_wire_print(info.matrix, sizeof info.matrix, or_unknown(av_color_space_name(colour.matrix)));
     tt_wire_print(info.transfer, sizeof info.transfer, or_unknown(av_color_transfer_name(f->color_trc)));
     tt_wire_print(info.range, sizeof info.range, colour.full_range ? "pc" : "tv");
-    warn_of_transfer(v);
+    warn_of_colour(v, &colour);
     tt_link_info(v->link, &info);
 }
 
