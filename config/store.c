@@ -75,7 +75,7 @@ static bool copy_devices(struct tt_config *to, const struct tt_config *from)
 
 static bool same_devices(const struct tt_config *a, const struct tt_config *b)
 {
-    if (a->devices.automatic != b->devices.automatic || a->devices.count != b->devices.count)
+    if (a->devices.count != b->devices.count) /* automatic is the same as none */
         return false;
     for (int d = 0; d < a->devices.count; d++)
         for (int i = 0; i < tt_device_options_count; i++)

@@ -214,6 +214,7 @@ static const struct wrong {
 } wrongs[] = {
     {"spool:\n  setle_ms: 1\n", 2, 3, "unknown key `setle_ms`: did you mean `settle_ms`?"},
     {"spool:\n  Settle-MS: 1\n", 2, 3, "did you mean `settle_ms`?"},
+    {"tracker: {gird: 3}\n", 1, 11, "did you mean `grid`?"},
     {"traker: {}\n", 1, 1, "did you mean `tracker`?"},
     {"tracker: {}\nsettle_ms: 5\n", 2, 1, "write `settle_ms` in the section `spool`"},
     {"spool.settle_ms: 5\n", 1, 1, "write `settle_ms` in the section `spool`"},

@@ -152,8 +152,13 @@ static void long_lines_are_cut_and_say_so(void **state)
         text = take(fixture, fixture->read_fd);
         json = next_line(&text);
         assert_int_equal(*text, 0);
-        if (length > 2100)
+        if (length > 2100) { /* a meets the limit of a value, b that of the line, and nothing is left for c */
             assert_true(json_is_true(json_object_get(json, "cut")));
+            for (int i = 0; i < 2; i++) {
+                const char *value = string_of(json, i == 0 ? "a" : "b");
+                assert_string_equal(value + strlen(value) - 3, "...");
+            }
+        }
         json_decref(json);
     }
     fixture->options.format = TT_LOG_TEXT;
