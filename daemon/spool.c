@@ -144,28 +144,38 @@ static enum tt_status check_directories(struct tt_spool *spool, struct tt_error 
     return TT_OK;
 }
 
+/* Our process number, for people who find the lock. */
+static void sign_lock(const struct tt_spool *spool)
+{
+    int fd = openat(spool->work_fd, "lock", O_WRONLY | O_TRUNC | O_NOFOLLOW | O_CLOEXEC);
+
+    if (fd >= 0)
+        dprintf(fd, "%ld\n", (long)getpid());
+    tt_fs_close(fd);
+}
+
+/* The lock is held on a read-only descriptor, so that the file system can be remounted read-only. */
 static enum tt_status take_lock(struct tt_spool *spool, struct tt_error *err)
 {
-    char text[32] = "";
-    int fd = openat(spool->work_fd, "lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    int fd = openat(spool->work_fd, "lock", O_RDONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
 
     if (fd < 0)
         return tt_fail_errno(err, TT_REFUSE, errno, "%s/lock", spool->work);
     if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
         int problem = errno;
+        char text[32];
         ssize_t got = pread(fd, text, sizeof text - 1, 0);
 
-        close(fd);
+        tt_fs_close(fd);
         if (problem != EWOULDBLOCK)
             return tt_fail_errno(err, TT_REFUSE, problem, "%s/lock", spool->work);
-        text[got > 0 ? strcspn(text, "\n") : 0] = '\0';
+        text[got > 0 ? got : 0] = '\0';
+        text[strcspn(text, "\n")] = '\0';
         return tt_fail(err, TT_REFUSE, "%s is in use by another tiletrackd (process %s)", spool->work, text);
     }
-    snprintf(text, sizeof text, "%ld\n", (long)getpid());
-    if (ftruncate(fd, 0) < 0 || pwrite(fd, text, strlen(text), 0) < 0)
-        errno = 0; /* the number is for people only */
     tt_fs_close(spool->lock_fd);
     spool->lock_fd = fd;
+    sign_lock(spool);
     return TT_OK;
 }
 
