@@ -10,12 +10,14 @@
 static long allocations;
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && !defined(__clang__)
 #define COUNTS_ALLOCATIONS 1
+#pragma GCC visibility push(default) /* for libc and libyaml as well */
 void *__libc_malloc(size_t bytes);
 void *malloc(size_t bytes)
 {
     allocations++;
     return __libc_malloc(bytes);
 }
+#pragma GCC visibility pop
 #else
 #define COUNTS_ALLOCATIONS 0
 #endif
