@@ -22,6 +22,7 @@
 /* A video whose frames carry their number. */
 struct video {
     int64_t frames, next, fails_at;
+    bool ended; /* came back short or failed: must not be read again */
 };
 
 static double time_of(int64_t frame)
@@ -34,14 +35,17 @@ static enum tt_status read_video(void *user, uint8_t *rgb, double *time_s, int w
 {
     struct video *video = user;
 
+    assert_false(video->ended);
     for (*got = 0; *got < wanted && video->next < video->frames; ++*got) {
-        if (video->next == video->fails_at)
+        video->ended = video->next == video->fails_at;
+        if (video->ended)
             return tt_fail(err, TT_BAD_INPUT, "the video breaks");
         memcpy(rgb + (size_t)*got * TT_FRAME_BYTES, &video->next, sizeof video->next);
         memcpy(rgb + (size_t)(*got + 1) * TT_FRAME_BYTES - sizeof video->next, &video->next,
                sizeof video->next);
         time_s[*got] = time_of(video->next++);
     }
+    video->ended = *got < wanted;
     return TT_OK;
 }
 
