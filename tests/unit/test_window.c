@@ -38,8 +38,10 @@ static enum tt_status read_video(void *user, uint8_t *rgb, double *time_s, int w
     assert_false(video->ended);
     for (*got = 0; *got < wanted && video->next < video->frames; ++*got) {
         video->ended = video->next == video->fails_at;
-        if (video->ended)
+        if (video->ended) {
+            *got = wanted; /* means nothing then */
             return tt_fail(err, TT_BAD_INPUT, "the video breaks");
+        }
         memcpy(rgb + (size_t)*got * TT_FRAME_BYTES, &video->next, sizeof video->next);
         memcpy(rgb + (size_t)(*got + 1) * TT_FRAME_BYTES - sizeof video->next, &video->next,
                sizeof video->next);
