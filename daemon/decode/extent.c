@@ -27,6 +27,15 @@ static uint64_t big_endian(const uint8_t *bytes, int count)
     return value;
 }
 
+static uint64_t little_endian(const uint8_t *bytes, int count)
+{
+    uint64_t value = 0;
+
+    for (int i = count; i-- > 0;)
+        value = value << 8 | bytes[i];
+    return value;
+}
+
 /* The end of the chain of boxes. */
 static int64_t boxes(int64_t file_bytes)
 {
@@ -68,7 +77,7 @@ static int64_t riff(int64_t file_bytes)
 
         if (!get(head, 8, position) || memcmp(head, "RIFF", 4))
             break;
-        size = (uint32_t)head[4] | (uint32_t)head[5] << 8 | (uint32_t)head[6] << 16 | (uint32_t)head[7] << 24;
+        size = (uint32_t)little_endian(head + 4, 4);
         if (size == 0 || size == UINT32_MAX) /* never finished by its writer */
             return 0;
         position += 8 + (int64_t)size;
@@ -139,6 +148,31 @@ static int64_t ogg(int64_t file_bytes)
     return 0;
 }
 
+/* The size in the file properties, one of the objects in the header object. */
+static int64_t asf(void)
+{
+    static const uint8_t properties[16] = {0xa1, 0xdc, 0xab, 0x8c, 0x47, 0xa9, 0xcf, 0x11,
+                                           0x8e, 0xe4, 0x00, 0xc0, 0x0c, 0x20, 0x53, 0x65};
+    int64_t position = 30;
+
+    for (int n = 0; n < 64; n++) {
+        uint8_t object[16 + 8 + 16 + 8];
+        uint64_t size;
+
+        if (!get(object, sizeof object, position))
+            return 0;
+        size = little_endian(object + 16, 8);
+        if (!memcmp(object, properties, 16))
+            size = little_endian(object + 40, 8);
+        if (size < 24 || size > (uint64_t)INT64_MAX / 2)
+            return 0;
+        if (!memcmp(object, properties, 16))
+            return (int64_t)size;
+        position += (int64_t)size;
+    }
+    return 0;
+}
+
 static int64_t transport(int64_t file_bytes)
 {
     static const int strides[] = {188, 192, 204};
@@ -174,5 +208,7 @@ int64_t tt_extent_declared(int64_t file_bytes)
         return matroska();
     if (!memcmp(head, "OggS", 4))
         return ogg(file_bytes);
+    if (!memcmp(head, "\x30\x26\xb2\x75\x8e\x66\xcf\x11", 8))
+        return asf();
     return transport(file_bytes);
 }

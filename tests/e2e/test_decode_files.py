@@ -121,6 +121,7 @@ class Cut(Folder):
         ("avi", ("-c:v", "mpeg4", "-q:v", "4"), True),
         ("ogv", ("-c:v", "libtheora"), True),
         ("ts", ("-c:v", "libx264", "-pix_fmt", "yuv420p"), True),
+        ("wmv", ("-c:v", "wmv2"), True),
         ("flv", ("-c:v", "libx264", "-pix_fmt", "yuv420p"), False),
         ("mpg", ("-c:v", "mpeg2video",), False),
         ("264", ("-c:v", "libx264", "-pix_fmt", "yuv420p"), False),
