@@ -106,7 +106,7 @@ static void print_table(FILE *file, const struct tt_option *table, int count, co
 }
 
 static const char head[] = ".\\\" Written by tiletrack-config-doc from the table in config/options.c.\n"
-                           ".Dd November 30, 2025\n"
+                           ".Dd November 30, 2026\n"
                            ".Dt TILETRACK.YAML 5\n"
                            ".Os\n"
                            ".Sh NAME\n"

@@ -15,7 +15,7 @@
 #include <string.h>
 #include <yaml.h>
 
-enum { DEPTH_MAX = 8, NODES_MAX = 20000 };
+enum { DEPTH_MAX = 8, NODES_MAX = 4000 };
 
 struct reader {
     struct tt_tree *tree;
