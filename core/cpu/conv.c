@@ -3,7 +3,7 @@
  *
  * A map is worked on in strips of rows. The rows that a strip reads are normalised once into a small padded
  * buffer (zeros around the map come after the ReLU), from which all consumers read:
- *   stride 1: Winograd's F(4×4, 3×3) with the points 0, ±1, ±2 and infinity: 36 products
+ *   stride 1: Winograd's F(4×4, 3×3) with the points 0, ±3/4, ±3/2 and infinity: 36 products
  * [tiles][in]·[in][out] give 4×4 outputs a tile, a quarter of the direct multiplications; stride 2: three
  * products a row, whose K runs over three neighbouring pixels at once; 1×1 projections: one product a row.
  * Sums over a map run strip by strip, each strip about its own mean, and are joined in FP64 in the order of
@@ -15,7 +15,14 @@
 
 #include <math.h>
 
-enum { TILE = TT_WINOGRAD_TILE, POINTS = TT_WINOGRAD_POINTS };
+enum { TILE = TT_WINOGRAD_TILE, SIDE = TILE + 2, POINTS = TT_WINOGRAD_POINTS };
+
+/* Winograd's points: 0, ±NEAR, ±FAR and infinity. They, their squares and sums of these are exact in FP32,
+ * and in FP32 they cost half the accuracy of the usual ±1 and ±2. */
+#define NEAR  0.75f
+#define FAR   1.5f
+#define NEAR2 (NEAR * NEAR)
+#define FAR2  (FAR * FAR)
 
 /* Rows of relu(norm(map)), with one column of zeros on each side. */
 struct strip {
@@ -53,28 +60,30 @@ static void fill_strip(struct strip *strip, const struct tt_map *map, const stru
     }
 }
 
-/* Rows of Bᵀ times d. */
-TT_INLINE void to_points(const tt_vec d[6], tt_vec o[6])
+/* Bᵀ·d: the values at the points of the polynomial with the coefficients d. */
+TT_INLINE void to_points(const tt_vec d[SIDE], tt_vec o[SIDE])
 {
-    tt_vec a = d[4] - 4.0f * d[2], b = d[3] - 4.0f * d[1], c = d[4] - d[2], e = 2.0f * (d[3] - d[1]);
+    tt_vec near = d[4] - FAR2 * d[2], near_odd = NEAR * (d[3] - FAR2 * d[1]);
+    tt_vec far = d[4] - NEAR2 * d[2], far_odd = FAR * (d[3] - NEAR2 * d[1]);
 
-    o[0] = 4.0f * d[0] - 5.0f * d[2] + d[4];
-    o[1] = a + b;
-    o[2] = a - b;
-    o[3] = c + e;
-    o[4] = c - e;
-    o[5] = 4.0f * d[1] - 5.0f * d[3] + d[5];
+    o[0] = NEAR2 * FAR2 * d[0] - (NEAR2 + FAR2) * d[2] + d[4];
+    o[1] = near + near_odd;
+    o[2] = near - near_odd;
+    o[3] = far + far_odd;
+    o[4] = far - far_odd;
+    o[5] = NEAR2 * FAR2 * d[1] - (NEAR2 + FAR2) * d[3] + d[5];
 }
 
-/* Rows of Aᵀ times m. */
-TT_INLINE void from_points(const tt_vec m[6], tt_vec o[4])
+/* Aᵀ·m */
+TT_INLINE void from_points(const tt_vec m[SIDE], tt_vec o[TILE])
 {
-    tt_vec a = m[1] + m[2], b = m[1] - m[2], c = m[3] + m[4], e = m[3] - m[4];
+    tt_vec near = m[1] + m[2], near_odd = NEAR * (m[1] - m[2]), far = m[3] + m[4],
+           far_odd = FAR * (m[3] - m[4]);
 
-    o[0] = m[0] + a + c;
-    o[1] = b + 2.0f * e;
-    o[2] = a + 4.0f * c;
-    o[3] = b + 8.0f * e + m[5];
+    o[0] = m[0] + (near + far);
+    o[1] = near_odd + far_odd;
+    o[2] = NEAR2 * near + FAR2 * far;
+    o[3] = NEAR2 * near_odd + FAR2 * far_odd + m[5];
 }
 
 /* One tile's 6×6 inputs -> its row in each of the 36 matrices. */
@@ -82,23 +91,23 @@ TT_CLONES static void transform_input(const float *from, int row_floats, int cha
                                       size_t point_floats)
 {
     for (int c = 0; c < channels; c += TT_LANES) {
-        tt_vec half[6][6];
+        tt_vec half[SIDE][SIDE];
 
-        for (int x = 0; x < 6; x++) {
-            tt_vec column[6], done[6];
+        for (int x = 0; x < SIDE; x++) {
+            tt_vec column[SIDE], done[SIDE];
 
-            for (int y = 0; y < 6; y++)
+            for (int y = 0; y < SIDE; y++)
                 column[y] = tt_load(from + y * row_floats + x * channels + c);
             to_points(column, done);
-            for (int y = 0; y < 6; y++)
+            for (int y = 0; y < SIDE; y++)
                 half[y][x] = done[y];
         }
-        for (int y = 0; y < 6; y++) {
-            tt_vec done[6];
+        for (int y = 0; y < SIDE; y++) {
+            tt_vec done[SIDE];
 
             to_points(half[y], done);
-            for (int x = 0; x < 6; x++)
-                tt_store(to + (size_t)(6 * y + x) * point_floats + c, done[x]);
+            for (int x = 0; x < SIDE; x++)
+                tt_store(to + (size_t)(SIDE * y + x) * point_floats + c, done[x]);
         }
     }
 }
@@ -108,22 +117,22 @@ TT_CLONES static void transform_output(const float *from, size_t point_floats, i
                                        int row_floats, int add)
 {
     for (int c = 0; c < channels; c += TT_LANES) {
-        tt_vec half[4][6];
+        tt_vec half[TILE][SIDE];
 
-        for (int x = 0; x < 6; x++) {
-            tt_vec column[6], done[4];
+        for (int x = 0; x < SIDE; x++) {
+            tt_vec column[SIDE], done[TILE];
 
-            for (int y = 0; y < 6; y++)
-                column[y] = tt_load(from + (size_t)(6 * y + x) * point_floats + c);
+            for (int y = 0; y < SIDE; y++)
+                column[y] = tt_load(from + (size_t)(SIDE * y + x) * point_floats + c);
             from_points(column, done);
-            for (int y = 0; y < 4; y++)
+            for (int y = 0; y < TILE; y++)
                 half[y][x] = done[y];
         }
-        for (int y = 0; y < 4; y++) {
-            tt_vec done[4];
+        for (int y = 0; y < TILE; y++) {
+            tt_vec done[TILE];
 
             from_points(half[y], done);
-            for (int x = 0; x < 4; x++) {
+            for (int x = 0; x < TILE; x++) {
                 float *at = to + y * row_floats + x * channels + c;
 
                 tt_store(at, add ? done[x] + tt_load(at) : done[x]);
@@ -255,12 +264,11 @@ void tt_moments_norm(const struct tt_moments *moments, const struct tt_affine *a
 /* G·g·Gᵀ for every pair of channels, in FP64. */
 static void transform_weight(const float *weight, size_t pairs, float *to)
 {
-    static const double g[6][3] = {{1.0 / 4, 0, 0},
-                                   {-1.0 / 6, -1.0 / 6, -1.0 / 6},
-                                   {-1.0 / 6, 1.0 / 6, -1.0 / 6},
-                                   {1.0 / 24, 1.0 / 12, 1.0 / 6},
-                                   {1.0 / 24, -1.0 / 12, 1.0 / 6},
-                                   {0, 0, 1}};
+    /* a point's powers over the product of its distances from the other points */
+    const double near = 2.0 * NEAR2 * (NEAR2 - FAR2), far = 2.0 * FAR2 * (FAR2 - NEAR2);
+    const double g[SIDE][3] = {{1.0 / (NEAR2 * FAR2), 0, 0},           {1 / near, NEAR / near, NEAR2 / near},
+                               {1 / near, -NEAR / near, NEAR2 / near}, {1 / far, FAR / far, FAR2 / far},
+                               {1 / far, -FAR / far, FAR2 / far},      {0, 0, 1}};
 
     for (size_t i = 0; i < pairs; i++)
         for (int p = 0; p < POINTS; p++) {
@@ -268,7 +276,8 @@ static void transform_weight(const float *weight, size_t pairs, float *to)
 
             for (int ky = 0; ky < 3; ky++)
                 for (int kx = 0; kx < 3; kx++)
-                    sum += g[p / 6][ky] * g[p % 6][kx] * (double)weight[(size_t)(3 * ky + kx) * pairs + i];
+                    sum +=
+                        g[p / SIDE][ky] * g[p % SIDE][kx] * (double)weight[(size_t)(3 * ky + kx) * pairs + i];
             to[(size_t)p * pairs + i] = (float)sum;
         }
 }

@@ -18,7 +18,16 @@ enum {
     LOW_CHANNELS = 256,
     HIGH_CHANNELS = 128,
     CENTRE = TT_SUPPORT_AREA / 2, /* the support's middle is the query's own feature */
+    WINDOW = 2 * TT_COST_RADIUS +
+             1, /* holds what is nearer than the radius, and one pixel more for the 3×3 sums */
+    LOW_WINDOW = WINDOW / 2 + 2, /* lowres pixels that such a window is upsampled from */
 };
+
+/* The nearest index from 0 to size - 1. */
+static int held(int index, int size)
+{
+    return index < 0 ? 0 : index >= size ? size - 1 : index;
+}
 
 /* Sixteen query points' figures over one map. */
 struct statistics {
@@ -101,31 +110,91 @@ TT_CLONES static void convolve(const struct tt_cost *cost, const float *low, con
     memcpy(where, &at, sizeof at);
 }
 
-/* The softmax's mean position within five pixels of the maximum, one query's lane; clip pixels. */
-static void soft_argmax(const float *heat, int where, float *x_out, float *y_out)
+/* The dot product of two feature vectors in FP64. */
+TT_CLONES static double dot(const float *a, const float *b, int channels)
 {
-    int px = where % HIGH, py = where / HIGH;
-    float top = heat[where * TT_LANES], weights = 0, sum_x = 0, sum_y = 0;
+    tt_dvec sum = {0};
+    double lane[8], all = 0;
 
-    for (int y = py - TT_COST_RADIUS; y <= py + TT_COST_RADIUS; y++)
-        for (int x = px - TT_COST_RADIUS; x <= px + TT_COST_RADIUS; x++) {
-            int distance = (x - px) * (x - px) + (y - py) * (y - py);
-            float weight;
+    for (int c = 0; c < channels; c += 8)
+        sum += tt_load_double(a + c) * tt_load_double(b + c);
+    memcpy(lane, &sum, sizeof lane);
+    for (int i = 0; i < 8; i++)
+        all += lane[i];
+    return all;
+}
 
-            if (x < 0 || y < 0 || x >= HIGH || y >= HIGH || distance >= TT_COST_RADIUS * TT_COST_RADIUS)
-                continue;
-            weight = expf(TT_SOFTMAX_TEMPERATURE * (heat[(y * HIGH + x) * TT_LANES] - top));
-            weights += weight;
-            sum_x += weight * ((float)x + 0.5f);
-            sum_y += weight * ((float)y + 0.5f);
+/* Costs of one query point around a pixel of the hires map, FP64: [lowres, upsampled; hires][WINDOW][WINDOW];
+ * zeros outside the map. */
+static void window_costs(const float *const features[TT_LEVELS], const float *support, int left, int top,
+                         double cost[2][WINDOW][WINDOW])
+{
+    const float *low_query = support + TT_SUPPORT_AREA * HIGH_CHANNELS + CENTRE * LOW_CHANNELS;
+    const float *high_query = support + CENTRE * HIGH_CHANNELS;
+    int low_left = (left + 1) / 2 - 1, low_top = (top + 1) / 2 - 1;
+    double low[LOW_WINDOW][LOW_WINDOW];
+
+    for (int y = 0; y < LOW_WINDOW; y++)
+        for (int x = 0; x < LOW_WINDOW; x++) {
+            int ly = held(low_top + y, LOW), lx = held(low_left + x, LOW);
+
+            low[y][x] = dot(features[TT_LOWRES] + (ly * LOW + lx) * LOW_CHANNELS, low_query, LOW_CHANNELS);
         }
-    *x_out = sum_x / weights * (float)TT_CLIP_SIZE / (float)HIGH;
-    *y_out = sum_y / weights * (float)TT_CLIP_SIZE / (float)HIGH;
+    for (int y = 0; y < WINDOW; y++)
+        for (int x = 0; x < WINDOW; x++) {
+            int hy = top + y, hx = left + x, y0 = (hy + 1) / 2 - 1 - low_top,
+                x0 = (hx + 1) / 2 - 1 - low_left;
+            double wy = hy % 2 ? 0.25 : 0.75, wx = hx % 2 ? 0.25 : 0.75;
+
+            if (hy < 0 || hx < 0 || hy >= HIGH || hx >= HIGH) {
+                cost[0][y][x] = cost[1][y][x] = 0;
+                continue;
+            }
+            cost[0][y][x] = (low[y0][x0] * (1 - wx) + low[y0][x0 + 1] * wx) * (1 - wy) +
+                            (low[y0 + 1][x0] * (1 - wx) + low[y0 + 1][x0 + 1] * wx) * wy;
+            cost[1][y][x] =
+                dot(features[TT_HIRES] + (hy * HIGH + hx) * HIGH_CHANNELS, high_query, HIGH_CHANNELS);
+        }
+}
+
+/* The softmax's mean position within five pixels of the maximum at pixel `where`; clip pixels. In FP64 from
+ * the features on: a peak is a difference of exponents of some ten, which shows the rounding of FP32, and the
+ * refinements multiply it. */
+static void soft_argmax(const struct tt_cost *cost, const float *const features[TT_LEVELS],
+                        const float *support, int where, struct tt_estimate *result)
+{
+    int px = where % HIGH, py = where / HIGH, left = px - TT_COST_RADIUS, top = py - TT_COST_RADIUS;
+    double window[2][WINDOW][WINDOW], heat[WINDOW][WINDOW], weights = 0, sum_x = 0, sum_y = 0;
+
+    window_costs(features, support, left, top, window);
+    for (int y = 1; y < WINDOW - 1; y++)
+        for (int x = 1; x < WINDOW - 1; x++) {
+            heat[y][x] = 0;
+            for (int k = 0; k < 9; k++)
+                heat[y][x] += (double)cost->conv[0][k] * window[0][y + k / 3 - 1][x + k % 3 - 1] +
+                              (double)cost->conv[1][k] * window[1][y + k / 3 - 1][x + k % 3 - 1];
+        }
+    for (int y = 1; y < WINDOW - 1; y++)
+        for (int x = 1; x < WINDOW - 1; x++) {
+            int hx = left + x, hy = top + y, distance = (hx - px) * (hx - px) + (hy - py) * (hy - py);
+            double weight;
+
+            if (hx < 0 || hy < 0 || hx >= HIGH || hy >= HIGH || distance >= TT_COST_RADIUS * TT_COST_RADIUS)
+                continue;
+            weight =
+                exp((double)TT_SOFTMAX_TEMPERATURE * (heat[y][x] - heat[TT_COST_RADIUS][TT_COST_RADIUS]));
+            weights += weight;
+            sum_x += weight * (hx + 0.5);
+            sum_y += weight * (hy + 0.5);
+        }
+    result->x = (float)(sum_x / weights * TT_CLIP_SIZE / HIGH);
+    result->y = (float)(sum_y / weights * TT_CLIP_SIZE / HIGH);
 }
 
 /* Sixteen query points from their costs, [pixel][ld] each. */
-static void locate(const struct tt_cost *cost, int queries, const float *low, const float *high, int ld,
-                   float *up, float *heat, struct tt_estimate *result, size_t stride)
+static void locate(const struct tt_cost *cost, const float *const features[TT_LEVELS], int queries,
+                   const float *supports, const float *low, const float *high, int ld, float *up, float *heat,
+                   struct tt_estimate *result, size_t stride)
 {
     float figures[6][TT_LANES]; /* mean, largest, smallest; lowres and hires of each */
     int32_t where[TT_LANES];
@@ -143,7 +212,7 @@ static void locate(const struct tt_cost *cost, int queries, const float *low, co
             for (int i = 0; i < 6; i++)
                 logit[o] += cost->occlusion[o][i] * figures[i][q];
         }
-        soft_argmax(heat + q, where[q], &e->x, &e->y);
+        soft_argmax(cost, features, supports + (size_t)q * TT_SUPPORT_FLOATS, where[q], e);
         e->occlusion = logit[0];
         e->expected_dist = logit[1];
     }
@@ -174,7 +243,8 @@ void tt_cost_run(const struct tt_cost *cost, const float *const features[TT_LEVE
     tt_gemm(HIGH * HIGH, tile, HIGH_CHANNELS, features[TT_HIRES], HIGH_CHANNELS, columns, tile, 0.0f, high,
             tile);
     for (int q = 0; q < queries; q += TT_LANES)
-        locate(cost, queries - q < TT_LANES ? queries - q : TT_LANES, low + q, high + q, tile, up, heat,
+        locate(cost, features, queries - q < TT_LANES ? queries - q : TT_LANES,
+               supports + (size_t)q * TT_SUPPORT_FLOATS, low + q, high + q, tile, up, heat,
                result + (size_t)q * stride, stride);
 }
 

@@ -40,6 +40,15 @@ TT_INLINE tt_vec tt_splat(float x)
     return x - (tt_vec){0};
 }
 
+typedef double tt_dvec __attribute__((vector_size(64)));
+typedef float tt_half_vec __attribute__((vector_size(32), aligned(4), may_alias));
+
+/* Eight floats as doubles. */
+TT_INLINE tt_dvec tt_load_double(const float *p)
+{
+    return __builtin_convertvector(*(const tt_half_vec *)p, tt_dvec);
+}
+
 /* mask: all ones or all zeros in each lane, as comparisons give it. */
 TT_INLINE tt_vec tt_select(tt_ivec mask, tt_vec yes, tt_vec no)
 {
