@@ -100,6 +100,24 @@ class TrackFiles(unittest.TestCase):
         self.assertEqual(list(arrays["labels"]), LABELS)
         self.check_npz(arrays)
 
+    def read(self, name):
+        """Reads a file with our reader; returns its exit code and text."""
+        process = subprocess.run([os.path.join(TESTS, "test_trackfile"), "--read", self.path(name)],
+                                 stdout=subprocess.PIPE, text=True)
+        return process.returncode, process.stdout.strip()
+
+    def test_our_reader_takes_what_numpy_saved(self):
+        arrays = self.load("labelled.tracks.npz")
+        np.savez(self.path("again.npz"), **arrays)
+        np.savez_compressed(self.path("small.npz"), more=np.zeros(3), **arrays)
+        for name in ("labelled.tracks.npz", "again.npz", "small.npz"):
+            self.assertEqual(self.read(name), (0, ""))
+        arrays["labels"] = np.array(["a", None, "c"], object)
+        np.savez(self.path("pickled.npz"), **arrays)
+        code, text = self.read("pickled.npz")
+        self.assertEqual(code, 1)  # TT_BAD_INPUT
+        self.assertIn("labels.npy", text)
+
     def test_npz_is_sound_ordered_and_stored(self):
         names = ["tracks", "occluded", "confidence", "query_points", "time_s", "frame_size", "meta", "labels"]
         with zipfile.ZipFile(self.path("labelled.tracks.npz")) as archive:

@@ -1,7 +1,8 @@
 /* tests/unit/test_trackfile.c: track files read back what was written, equal data gives equal bytes, a
  * failure leaves nothing, hostile files are refused.
  *
- * `test_trackfile --write DIRECTORY` writes one file of each format for tests/e2e/test_trackfile_numpy.py.
+ * For tests/e2e/test_trackfile_numpy.py: `test_trackfile --write DIRECTORY` writes a file of each format, and
+ * `test_trackfile --read FILE` reads one whole; its exit code is the status.
  */
 #include "core/trackfile.h"
 #include "core/trackfile_parts.h"
@@ -651,5 +652,12 @@ int main(int argc, char **argv)
 
     if (argc == 3 && strcmp(argv[1], "--write") == 0)
         return write_samples(argv[2]);
+    if (argc == 3 && strcmp(argv[1], "--read") == 0) {
+        struct tt_error err = {.text = ""};
+        enum tt_status status = read_whole(argv[2], &err);
+
+        puts(err.text);
+        return (int)status;
+    }
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
