@@ -18,7 +18,7 @@
 
 enum { MANIFEST_VERSION = 1, MANIFEST_BYTES_MAX = 1 << 20, WORDS_BYTES_MAX = 8192 };
 
-static const char *const state_names[] = {"claimed", "committing", "failing", "returning"};
+static const char *const state_names[] = {"claimed", "committing", "failing", "returning", "retrying"};
 static const char *const outcome_names[] = {"none", "done", "truncated", "failed"};
 
 const char *tt_job_state_name(enum tt_job_state state)
@@ -67,6 +67,7 @@ void tt_manifest_free(struct tt_manifest *manifest)
 {
     free(manifest->source);
     free(manifest->output);
+    free(manifest->origin);
     free(manifest->target);
     free(manifest->cause);
     free(manifest->cause_status);
@@ -180,6 +181,7 @@ enum tt_status tt_manifest_write(const struct tt_manifest *manifest, const char 
     put(object, "outcome", json_string(outcome_names[manifest->outcome]), &bad);
     put(object, "source", name_json(manifest->source), &bad);
     put(object, "output", name_json(manifest->output), &bad);
+    put(object, "origin", name_json(manifest->origin), &bad);
     put(object, "target", name_json(manifest->target), &bad);
     put(object, "sidecars", sidecars_json(manifest), &bad);
     put(object, "claimed", identity_json(&manifest->claimed), &bad);
@@ -368,10 +370,11 @@ enum tt_status tt_manifest_read(struct tt_manifest *manifest, const char *direct
     status = load_json(&object, path, err);
     if (status)
         return status;
-    made.state = (enum tt_job_state)read_word(object, "state", state_names, 4, &bad);
-    made.outcome = (enum tt_outcome)read_word(object, "outcome", outcome_names, 4, &bad);
+    made.state = (enum tt_job_state)read_word(object, "state", state_names, TT_JOB_RETRYING + 1, &bad);
+    made.outcome = (enum tt_outcome)read_word(object, "outcome", outcome_names, TT_OUTCOME_FAILED + 1, &bad);
     made.source = read_path(object, "source", false, &bad);
-    made.output = read_path(object, "output", false, &bad);
+    made.output = read_path(object, "output", true, &bad);
+    made.origin = read_path(object, "origin", true, &bad);
     made.target = read_path(object, "target", true, &bad);
     read_sidecars(made.has_sidecar, object, &bad);
     read_identity(&made.claimed, object, "claimed", &bad);
@@ -390,7 +393,11 @@ enum tt_status tt_manifest_read(struct tt_manifest *manifest, const char *direct
         strcpy(made.id, id);
     else
         bad = "job";
-    if (!made.target && (made.state == TT_JOB_FAILING || made.state == TT_JOB_RETURNING))
+    if (!made.output && (made.state == TT_JOB_CLAIMED || made.state == TT_JOB_COMMITTING))
+        bad = "output";
+    if (!made.origin && made.state == TT_JOB_RETRYING)
+        bad = "origin";
+    if (!made.target && made.state != TT_JOB_CLAIMED && made.state != TT_JOB_COMMITTING)
         bad = "target";
     free(id);
     json_decref(object);

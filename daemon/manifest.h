@@ -23,6 +23,7 @@ enum tt_job_state {
     TT_JOB_COMMITTING, /* result to tracks/, input to done/ */
     TT_JOB_FAILING,    /* input to failed/, with its reason */
     TT_JOB_RETURNING,  /* input back to incoming/ */
+    TT_JOB_RETRYING,   /* an input of failed/ (origin) back to incoming/; it is not in the directory */
 };
 
 enum tt_outcome { TT_OUTCOME_NONE, TT_OUTCOME_DONE, TT_OUTCOME_TRUNCATED, TT_OUTCOME_FAILED };
@@ -33,7 +34,8 @@ struct tt_manifest {
     enum tt_job_state state;
     enum tt_outcome outcome;
     char *source;
-    char *output;
+    char *output;                            /* NULL where there will be none */
+    char *origin;                            /* relative to failed/; NULL but for retries */
     char *target;                            /* NULL: not decided, or (committing) the input is removed */
     struct tt_identity claimed;              /* at the claim; ctime: when it arrived (the move changes it) */
     struct tt_identity seen;                 /* at the start of the last attempt */

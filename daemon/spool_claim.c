@@ -14,8 +14,6 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { ID_ATTEMPTS = 16 };
-
 /* A file that is being claimed: its directory in incoming/ is open. */
 struct taking {
     struct tt_spool *spool;
@@ -133,29 +131,8 @@ static enum tt_claim paused(struct taking *taking, const char *what)
 
 static enum tt_claim make_job(struct taking *taking)
 {
-    struct tt_spool *spool = taking->spool;
-    int64_t now_ns = tt_spool_wall_ns();
-    char id[TT_JOB_ID_BYTES];
-
-    for (int attempt = 0; attempt < ID_ATTEMPTS; attempt++) {
-        if (tt_manifest_new_id(id, now_ns, taking->err)) {
-            tt_spool_trouble_within(spool, taking->err);
-            return TT_CLAIM_PAUSED;
-        }
-        if (mkdirat(spool->work_fd, id, 0700) == 0)
-            break;
-        if (errno != EEXIST || attempt == ID_ATTEMPTS - 1)
-            return paused(taking, "making its directory in work/");
-    }
-    if (tt_fs_sync(spool->work_fd) < 0)
-        return paused(taking, "syncing work/");
-    TT_STEP("claim-directory");
-    taking->job = tt_job_new(spool, id);
-    if (!taking->job || (taking->job_fd = tt_job_open(spool, taking->job)) < 0)
-        return paused(taking, "opening its directory in work/");
-    strcpy(taking->job->manifest.id, id);
-    taking->job->manifest.claimed_at_ns = now_ns;
-    return TT_CLAIM_TAKEN;
+    return tt_job_make(taking->spool, &taking->job, &taking->job_fd, taking->err) ? TT_CLAIM_PAUSED
+                                                                                  : TT_CLAIM_TAKEN;
 }
 
 static enum tt_claim write_manifest(struct taking *taking)
@@ -244,11 +221,6 @@ static enum tt_claim undo(struct taking *taking, enum tt_claim claim)
     struct tt_spool_job *job = taking->job;
     struct tt_error local;
 
-    if (taking->job_fd < 0) {
-        unlinkat(spool->work_fd, tt_path_name(job->directory), AT_REMOVEDIR);
-        tt_job_free(job);
-        return claim;
-    }
     if (!tt_job_find_sidecars(taking->job_fd, job->manifest.has_sidecar) &&
         !tt_fs_exists(taking->job_fd, "video")) { /* what cannot be removed now the next start removes */
         tt_job_remove_directory(spool, job, taking->job_fd);

@@ -278,6 +278,8 @@ static enum tt_status carry_out(struct ending *ending)
     }
     if (!status && manifest->state == TT_JOB_FAILING)
         status = move_away(ending);
+    if (!status && manifest->state == TT_JOB_RETRYING)
+        status = tt_retry_move(ending->spool, ending->job, ending->err);
     if (!status && tt_job_remove_directory(ending->spool, ending->job, ending->fd) < 0)
         status = trouble(ending, "removing its directory");
     return status;
@@ -305,17 +307,30 @@ enum tt_status tt_spool_finish(struct tt_spool *spool, struct tt_spool_job *job,
     return status;
 }
 
+/* Where the input will go. A return without a video undoes a claim that never happened: its side-cars go back
+ * to the video that stayed, under their old names. NULL and errno. */
+static char *choose_target(struct tt_spool *spool, const struct tt_spool_job *job, enum tt_job_state state,
+                           const char *tree)
+{
+    const struct tt_manifest *manifest = &job->manifest;
+    int fd = tt_job_open(spool, job);
+    char *target;
+
+    if (state == TT_JOB_RETURNING && fd >= 0 && !tt_fs_exists(fd, "video"))
+        target = strdup(manifest->source);
+    else
+        target = tt_place_input(spool, tree, manifest->source, manifest->has_sidecar, fd);
+    tt_fs_close(fd);
+    return target;
+}
+
 enum tt_status tt_job_end(struct tt_spool *spool, struct tt_spool_job *job, enum tt_job_state state,
                           const char *tree, struct tt_error *err)
 {
     struct tt_manifest *manifest = &job->manifest;
-    int fd = tree ? tt_job_open(spool, job) : -1;
-    char *target = tree ? tt_place_input(spool, tree, manifest->source, manifest->has_sidecar, fd) : NULL;
+    char *target = tree ? choose_target(spool, job, state, tree) : NULL;
     enum tt_status status;
 
-    tt_fs_close(fd);
-    if (state == TT_JOB_RETURNING && !target)
-        target = strdup(manifest->source);
     if (tree && !target)
         return tt_spool_trouble(spool, err, errno, "%s/%s: looking for a free name", spool->root, tree);
     free(manifest->target);

@@ -93,6 +93,11 @@ void tt_job_free(struct tt_spool_job *job);
 void tt_job_attach(struct tt_spool *spool, struct tt_spool_job *job);
 void tt_job_detach(struct tt_spool *spool, struct tt_spool_job *job);
 
+/* Makes the directory of a new job, durably, with an id of its own; nothing lies in it yet. *job: owned by
+ * the caller (tt_job_free); *directory_fd: owned by the caller. TT_RETRY_LATER: paused. */
+enum tt_status tt_job_make(struct tt_spool *spool, struct tt_spool_job **job, int *directory_fd,
+                           struct tt_error *err);
+
 int tt_job_open(const struct tt_spool *spool, const struct tt_spool_job *job); /* its directory */
 
 /* Which side-cars lie in a job's directory: has_sidecar [TT_SPOOL_SIDECARS]. True: any does. */
@@ -119,5 +124,11 @@ int tt_job_remove_files(int directory_fd, const char *prefix);
  * same. */
 enum tt_status tt_job_end(struct tt_spool *spool, struct tt_spool_job *job, enum tt_job_state state,
                           const char *tree, struct tt_error *err);
+
+/* --- spool_retry.c -----------------------------------------------------------------------------------------
+ */
+
+/* The moves of a job in state TT_JOB_RETRYING. */
+enum tt_status tt_retry_move(struct tt_spool *spool, struct tt_spool_job *job, struct tt_error *err);
 
 #endif

@@ -17,7 +17,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { INTERRUPTIONS_FREE = 2 };
+enum { INTERRUPTIONS_FREE = 2, ID_ATTEMPTS = 16 };
 
 /* --- jobs in memory ---------------------------------------------------------------------------------------
  */
@@ -109,6 +109,40 @@ char *tt_spool_job_output(const struct tt_spool *spool, const struct tt_spool_jo
 
 /* --- the directory ----------------------------------------------------------------------------------------
  */
+
+enum tt_status tt_job_make(struct tt_spool *spool, struct tt_spool_job **job, int *directory_fd,
+                           struct tt_error *err)
+{
+    int64_t now_ns = tt_spool_wall_ns();
+    struct tt_spool_job *made = NULL;
+    char id[TT_JOB_ID_BYTES];
+    int fd = -1;
+
+    for (int attempt = 1;; attempt++) {
+        if (tt_manifest_new_id(id, now_ns, err))
+            return tt_spool_trouble_within(spool, err);
+        if (mkdirat(spool->work_fd, id, 0700) == 0)
+            break;
+        if (errno != EEXIST || attempt == ID_ATTEMPTS)
+            return tt_spool_trouble(spool, err, errno, "%s: making a directory", spool->work);
+    }
+    if (tt_fs_sync(spool->work_fd) == 0) {
+        TT_STEP("claim-directory");
+        made = tt_job_new(spool, id);
+        fd = made ? tt_job_open(spool, made) : -1;
+    }
+    if (fd < 0) {
+        tt_spool_trouble(spool, err, errno, "%s/%s", spool->work, id);
+        unlinkat(spool->work_fd, id, AT_REMOVEDIR);
+        tt_job_free(made);
+        return TT_RETRY_LATER;
+    }
+    strcpy(made->manifest.id, id);
+    made->manifest.claimed_at_ns = now_ns;
+    *job = made;
+    *directory_fd = fd;
+    return TT_OK;
+}
 
 int tt_job_open(const struct tt_spool *spool, const struct tt_spool_job *job)
 {

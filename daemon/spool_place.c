@@ -71,14 +71,12 @@ static bool is_taken(const struct place *place, int number)
     return place->has_reason && tt_fs_exists(place->fd, other);
 }
 
-/* A free number: doubled until one is free, then halved back to one whose predecessor is taken. So the
+/* A free number from 2: doubled until one is free, then halved back to one whose predecessor is taken. So the
  * thousandth repeat costs twenty looks, not a thousand. */
 static int free_number(const struct place *place)
 {
     int taken = 1, free_one = 2;
 
-    if (!is_taken(place, 1))
-        return 1;
     for (; is_taken(place, free_one); free_one *= 2) {
         taken = free_one;
         if (free_one > INT_MAX / 4)
@@ -95,19 +93,33 @@ static int free_number(const struct place *place)
     return free_one;
 }
 
-/* Opens the place's directory, finds a name and returns the path. Takes nothing. */
+/* What is left of the base without the "~2" that an earlier repeat has put there: the next one is bear~3, not
+ * bear~2~2. */
+static size_t without_number(const char *base, size_t bytes)
+{
+    size_t digits = 0;
+
+    while (digits < bytes && isdigit((unsigned char)base[bytes - 1 - digits]))
+        digits++;
+    return digits > 0 && bytes > digits + 1 && base[bytes - 1 - digits] == '~' ? bytes - digits - 1 : bytes;
+}
+
+/* Opens the place's directory, finds a name and returns the path. */
 static char *find_free(struct place *place, const char *tree, const char *path)
 {
     char name[TT_NAME_BYTES + 1], *found = NULL;
     const char *ignored;
-    int number;
+    int number = 1;
 
     place->directory = path;
     place->directory_bytes = tt_path_directory(path);
     place->fd = tt_fs_open_parent(place->spool, tree, path, false, &ignored);
     if (place->fd < 0 && errno != ENOENT)
         return NULL;
-    number = free_number(place);
+    if (is_taken(place, 1)) {
+        place->base_bytes = without_number(place->base, place->base_bytes);
+        number = free_number(place);
+    }
     if (number > 0) {
         tt_name_join(name, place->base, place->base_bytes, number, place->suffix);
         found = join_path(place->directory, place->directory_bytes, name);
@@ -213,12 +225,7 @@ char *tt_place_output_again(struct tt_spool *spool, const struct tt_manifest *ma
         .base_bytes = bytes > suffix ? bytes - suffix : bytes,
         .suffix = TT_RESULT_SUFFIX,
     };
-    const char *tilde = memrchr(name, '~', place.base_bytes);
 
-    /* bear~2 was taken: bear~3, not bear~2~2. */
-    if (tilde && tilde > name && tilde[1] != '.' && strspn(tilde + 1, "0123456789") > 0 &&
-        tilde + 1 + strspn(tilde + 1, "0123456789") == name + place.base_bytes)
-        place.base_bytes = (size_t)(tilde - name);
     return find_free(&place, "tracks", manifest->output);
 }
 

@@ -88,7 +88,8 @@ static enum tt_status go_on(struct tt_spool *spool, struct tt_spool_job *job, in
     if (!status) {
         recovery->committed += state == TT_JOB_COMMITTING;
         recovery->failed += state == TT_JOB_FAILING;
-        recovery->returned += state == TT_JOB_CLAIMED || state == TT_JOB_RETURNING;
+        recovery->returned +=
+            state == TT_JOB_CLAIMED || state == TT_JOB_RETURNING || state == TT_JOB_RETRYING;
     }
     return status;
 }
@@ -114,11 +115,10 @@ static enum tt_status salvage(struct tt_spool *spool, struct tt_spool_job *job, 
     manifest->claimed_at_ns = tt_spool_wall_ns();
     if (asprintf(&manifest->source, "%.200s.video", id) < 0)
         manifest->source = NULL;
-    manifest->output = strdup("unknown" TT_RESULT_SUFFIX);
     if (asprintf(&cause, "found in work/ without a readable manifest, so its name is not known (%s)", why) <
         0)
         cause = NULL;
-    if (!manifest->source || !manifest->output || !cause)
+    if (!manifest->source || !cause)
         status = tt_spool_trouble(spool, err, ENOMEM, "%s", job->directory);
     else
         status = tt_spool_fail(spool, job, cause, tt_status_name(TT_BAD_INPUT), NULL, err);

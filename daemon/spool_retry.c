@@ -20,32 +20,61 @@ enum { DEPTH_MAX = 64 };
 /* --- retry ------------------------------------------------------------------------------------------------
  */
 
-/* Moves the video and its side-cars from failed/ (open as from_fd, under name) to incoming/target. */
-static enum tt_status move_to_incoming(struct tt_spool *spool, int from_fd, const char *name,
-                                       const char *target, const bool *has_sidecar, struct tt_error *err)
-{
-    const char *to_name;
-    int to_fd = tt_fs_open_parent(spool, "incoming", target, true, &to_name), problem = 0;
+/* An input on its way from failed/ to incoming/. Both directories are open. */
+struct move {
+    struct tt_spool *spool;
+    const struct tt_manifest *manifest;
+    int from_fd, to_fd;
+    const char *from, *to; /* the video's names there */
+};
 
-    if (to_fd < 0)
-        return tt_spool_trouble(spool, err, errno, "%s/incoming/%s: its directory", spool->root, target);
-    for (int kind = 0; kind < TT_SPOOL_SIDECARS && !problem; kind++) {
+/* 0, or -1 and errno. What is no longer in failed/ has moved. */
+static int move_one(const struct move *move, const char *from, const char *to)
+{
+    return tt_fs_move(move->spool, move->from_fd, from, move->to_fd, to) < 0 && errno != ENOENT ? -1 : 0;
+}
+
+static int move_all(const struct move *move)
+{
+    char reason[TT_NAME_BYTES + 1];
+
+    for (int kind = 0; kind < TT_SPOOL_SIDECARS; kind++) {
         char from[TT_NAME_BYTES + 1], to[TT_NAME_BYTES + 1];
 
-        tt_name_of_sidecar(from, name, (enum tt_spool_sidecar)kind);
-        tt_name_of_sidecar(to, to_name, (enum tt_spool_sidecar)kind);
-        if (has_sidecar[kind] && tt_fs_move(spool, from_fd, from, to_fd, to) < 0 && errno != ENOENT)
-            problem = errno;
+        tt_name_of_sidecar(from, move->from, (enum tt_spool_sidecar)kind);
+        tt_name_of_sidecar(to, move->to, (enum tt_spool_sidecar)kind);
+        if (move->manifest->has_sidecar[kind] && move_one(move, from, to) < 0)
+            return -1;
         TT_STEP("retry-sidecar");
     }
-    if (!problem && (tt_fs_sync(to_fd) < 0 || tt_fs_move(spool, from_fd, name, to_fd, to_name) < 0 ||
-                     tt_fs_sync(to_fd) < 0 || tt_fs_sync(from_fd) < 0))
-        problem = errno;
+    if (tt_fs_sync(move->to_fd) < 0 || move_one(move, move->from, move->to) < 0)
+        return -1;
     TT_STEP("retry-video");
-    tt_fs_close(to_fd);
-    if (problem == EEXIST)
-        return tt_fail(err, TT_BAD_INPUT, "%s: its place in incoming/ was taken just now; try again", name);
-    return problem ? tt_spool_trouble(spool, err, problem, "%s: moving it back", name) : TT_OK;
+    if (tt_fs_sync(move->to_fd) < 0 || tt_fs_sync(move->from_fd) < 0)
+        return -1;
+    tt_name_join(reason, move->from, strlen(move->from), 1, TT_REASON_SUFFIX);
+    if (unlinkat(move->from_fd, reason, 0) < 0 && errno != ENOENT)
+        return -1;
+    TT_STEP("retry-reason");
+    return 0;
+}
+
+enum tt_status tt_retry_move(struct tt_spool *spool, struct tt_spool_job *job, struct tt_error *err)
+{
+    struct move move = {.spool = spool, .manifest = &job->manifest, .from_fd = -1, .to_fd = -1};
+    enum tt_status status = TT_OK;
+
+    move.from_fd = tt_fs_open_parent(spool, "failed", job->manifest.origin, false, &move.from);
+    if (move.from_fd >= 0)
+        move.to_fd = tt_fs_open_parent(spool, "incoming", job->manifest.target, true, &move.to);
+    if (move.from_fd < 0 && errno == ENOENT) /* somebody removed it */
+        return TT_OK;
+    /* Where its place was taken at the last moment it stays in failed/; whoever asked is told so. */
+    if (move.to_fd < 0 || (move_all(&move) < 0 && errno != EEXIST))
+        status = tt_spool_trouble(spool, err, errno, "retry of %s", job->manifest.origin);
+    tt_fs_close(move.from_fd);
+    tt_fs_close(move.to_fd);
+    return status;
 }
 
 static bool is_reason(const char *name)
@@ -55,15 +84,52 @@ static bool is_reason(const char *name)
     return bytes > suffix && strcmp(name + bytes - suffix, TT_REASON_SUFFIX) == 0;
 }
 
+/* What the reason says of an input that is open in failed/ under `file`; without one it goes back under the
+ * name that it has, with all side-cars that stand beside it. */
+static enum tt_status read_reason(struct tt_spool *spool, const char *name, const char *file,
+                                  struct tt_manifest *manifest, struct tt_error *err)
+{
+    char reason[TT_NAME_BYTES + 1], path[PATH_MAX];
+    size_t directory = tt_path_directory(name);
+
+    tt_name_join(reason, file, strlen(file), 1, TT_REASON_SUFFIX);
+    snprintf(path, sizeof path, "%s/failed/%.*s%s%s", spool->root, (int)directory, name, directory ? "/" : "",
+             reason);
+    for (int kind = 0; kind < TT_SPOOL_SIDECARS; kind++)
+        manifest->has_sidecar[kind] = true;
+    if (tt_reason_read(&manifest->source, manifest->has_sidecar, path, err) &&
+        tt_manifest_set(&manifest->source, name, err))
+        return tt_spool_trouble_within(spool, err);
+    return TT_OK;
+}
+
+/* Fills in the manifest of a retry and writes it. */
+static enum tt_status plan_retry(struct tt_spool *spool, struct tt_spool_job *job, const char *name,
+                                 const char *file, struct tt_error *err)
+{
+    struct tt_manifest *manifest = &job->manifest;
+    enum tt_status status = read_reason(spool, name, file, manifest, err);
+
+    if (status)
+        return status;
+    manifest->state = TT_JOB_RETRYING;
+    manifest->origin = strdup(name);
+    manifest->target = tt_place_input(spool, "incoming", manifest->source, manifest->has_sidecar, -1);
+    if (!manifest->origin || !manifest->target)
+        return tt_spool_trouble(spool, err, errno, "%s: looking for a free name in incoming/", name);
+    status = tt_job_save(spool, job, err);
+    TT_STEP("retry-manifest");
+    return status;
+}
+
 enum tt_status tt_spool_retry(struct tt_spool *spool, const char *name, struct tt_error *err)
 {
     struct tt_error local, *e = err ? err : &local;
-    char reason[TT_NAME_BYTES + 1], path[PATH_MAX], *source = NULL, *target = NULL;
-    bool has_sidecar[TT_SPOOL_SIDECARS] = {true, true, true};
+    struct tt_spool_job *job;
     const char *file;
     enum tt_status status;
     struct stat st;
-    int fd;
+    int fd, job_fd;
 
     if (!tt_path_is_safe(name) || is_reason(name))
         return tt_fail(e, TT_BAD_INPUT, "'%s' is not the name of a file in failed/", name);
@@ -72,23 +138,22 @@ enum tt_status tt_spool_retry(struct tt_spool *spool, const char *name, struct t
         tt_fs_close(fd);
         return tt_fail(e, TT_BAD_INPUT, "there is no '%s' in failed/", name);
     }
-    tt_name_join(reason, file, strlen(file), 1, TT_REASON_SUFFIX);
-    snprintf(path, sizeof path, "%s/failed/%.*s%s%s", spool->root, (int)tt_path_directory(name), name,
-             tt_path_directory(name) ? "/" : "", reason);
-    if (tt_reason_read(&source, has_sidecar, path, e) == TT_OK)
-        target = tt_place_input(spool, "incoming", source, has_sidecar, -1);
-    else /* without its reason it goes back under the name it has */
-        target = tt_place_input(spool, "incoming", name, has_sidecar, -1);
-    if (target)
-        status = move_to_incoming(spool, fd, file, target, has_sidecar, e);
-    else
-        status = tt_spool_trouble(spool, e, errno, "%s: looking for a free name in incoming/", name);
-    if (!status && source && unlinkat(fd, reason, 0) < 0 && errno != ENOENT)
-        status = tt_spool_trouble(spool, e, errno, "%s", path);
-    TT_STEP("retry-reason");
+    status = tt_job_make(spool, &job, &job_fd, e);
+    if (!status) {
+        status = plan_retry(spool, job, name, file, e);
+        if (status) { /* what cannot be removed now the next start removes */
+            tt_job_remove_directory(spool, job, job_fd);
+            tt_job_free(job);
+        }
+        tt_fs_close(job_fd);
+    }
+    if (!status) {
+        tt_job_attach(spool, job);
+        status = tt_spool_finish(spool, job, e);
+    }
+    if (!status && tt_fs_exists(fd, file))
+        status = tt_fail(e, TT_BAD_INPUT, "%s: its place in incoming/ was taken just now; try again", name);
     tt_fs_close(fd);
-    free(source);
-    free(target);
     return status;
 }
 

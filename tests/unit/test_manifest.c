@@ -260,7 +260,9 @@ static void refuses_damaged_manifests(void **state)
         refused_with(keys[i], NULL);
         refused_with(keys[i], json_real(1.5));
     }
+    refused_with("output", json_real(1.5));
     refused_with("version", json_integer(2));
+    refused_with("origin", json_integer(2));
     refused_with("state", json_string("eaten"));
     refused_with("attempts", json_integer(-1));
     refused_with("source", json_pack("{ss}", "bytes", "../../etc/passwd"));
