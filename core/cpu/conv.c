@@ -2,10 +2,12 @@
  * sums for the norm behind them.
  *
  * A map is worked on in strips of rows. The rows that a strip reads are normalised once into a small padded
- * buffer (zeros around the map come after the ReLU), from which all consumers read:
- *   stride 1: Winograd's F(4×4, 3×3) with the points 0, ±3/4, ±3/2 and infinity: 36 products
- * [tiles][in]·[in][out] give 4×4 outputs a tile, a quarter of the direct multiplications; stride 2: three
- * products a row, whose K runs over three neighbouring pixels at once; 1×1 projections: one product a row.
+ * buffer (zeros around the map come after the ReLU), from which all consumers read.
+ *
+ * Stride 1 is Winograd's F(4×4, 3×3): 36 products [tiles][in]·[in][out] give 4×4 outputs a tile, with a
+ * quarter of the multiplications. Stride 2 and the 1×1 projections are products straight from the strip; no
+ * matrix of patches is made.
+ *
  * Sums over a map run strip by strip, each strip about its own mean, and are joined in FP64 in the order of
  * the strips. A frame is one thread's work, so its bits depend on nothing else. Nothing here can fail.
  */
@@ -294,5 +296,6 @@ void tt_conv3_load(struct tt_conv3 *conv, struct tt_store *store, int in, int ou
     transformed = tt_store_floats(store, POINTS * pairs);
     if (transformed && weight)
         transform_weight(weight, pairs, transformed);
+    tt_store_drop(store, weight);
     conv->weight = transformed;
 }

@@ -64,6 +64,9 @@ float *tt_store_floats(struct tt_store *store, size_t count);
  * [in][out], vectors stay. NULL after a failure. */
 float *tt_store_weight(struct tt_store *store, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* Frees one block of the store that is needed no more; NULL is none. */
+void tt_store_drop(struct tt_store *store, const float *block);
+
 void tt_store_free(struct tt_store *store);
 
 struct tt_affine {
@@ -108,7 +111,7 @@ void tt_conv3_run(const struct tt_conv3 *conv, const float *projection, const st
                   const struct tt_channel_norm *norm, struct tt_map *out, int add, struct tt_map *shortcut,
                   struct tt_moments *moments, struct tt_scratch scratch);
 
-/* weight: [3][3][in][out] in the store. */
+/* weight: [3][3][in][out] in the store; takes it. */
 void tt_conv3_load(struct tt_conv3 *conv, struct tt_store *store, int in, int out, int stride,
                    const float *weight);
 

@@ -100,6 +100,16 @@ struct tt_affine tt_store_affine(struct tt_store *store, const char *format, ...
     return affine;
 }
 
+void tt_store_drop(struct tt_store *store, const float *block)
+{
+    for (int i = 0; block && i < store->blocks; i++)
+        if (store->block[i] == block) {
+            free(store->block[i]);
+            store->block[i] = store->block[--store->blocks];
+            return;
+        }
+}
+
 void tt_store_free(struct tt_store *store)
 {
     for (int i = 0; i < store->blocks; i++)

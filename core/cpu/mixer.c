@@ -180,7 +180,7 @@ void tt_mixer_run(const struct tt_mixer *mixer, int frames, const float *input, 
             TT_MIXER_OUTPUT);
 }
 
-/* Puts three [width][width] layers beside one another. */
+/* Puts three [width][width] layers beside one another; takes them. */
 static struct tt_linear join(struct tt_store *store, const struct tt_affine part[3], int width)
 {
     float *weight = tt_store_floats(store, (size_t)(3 * width * width));
@@ -191,6 +191,10 @@ static struct tt_linear join(struct tt_store *store, const struct tt_affine part
         for (int r = 0; r < width; r++)
             memcpy(weight + (3 * r + p) * width, part[p].weight + r * width, (size_t)width * sizeof *weight);
         memcpy(bias + p * width, part[p].bias, (size_t)width * sizeof *bias);
+    }
+    for (int p = 0; p < 3; p++) {
+        tt_store_drop(store, part[p].weight);
+        tt_store_drop(store, part[p].bias);
     }
     return joined;
 }
@@ -239,5 +243,6 @@ void tt_mixer_load(struct tt_mixer *mixer, const struct tt_model_shape *shape, s
     for (int r = 0; !store->status && r < shape->width; r++)
         memcpy(weight + r * TT_MIXER_OUTPUT, all.weight + r * TT_MIXER_OUTPUT_ROWS,
                TT_MIXER_OUTPUT * sizeof *weight);
+    tt_store_drop(store, all.weight);
     mixer->output = (struct tt_linear){weight, all.bias};
 }
