@@ -11,6 +11,7 @@
 
 #include <errno.h>
 #include <jansson.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -63,14 +64,19 @@ static void put_string(struct text *text, const char *string)
     }
 }
 
+/* As few digits as bring back the same float where it has a short form at all, which few have; else nine. */
 static void put_float(struct text *text, float value)
 {
     char digits[32];
 
-    snprintf(digits, sizeof digits, "%.6g", (double)value);
-    if (strtof(digits, NULL) != value)
-        snprintf(digits, sizeof digits, "%.9g", (double)value);
-    put(text, "%s", digits);
+    if (roundf(value * 1000) / 1000 == value) {
+        snprintf(digits, sizeof digits, "%.7g", (double)value);
+        if (strtof(digits, NULL) == value) {
+            put(text, "%s", digits);
+            return;
+        }
+    }
+    put(text, "%.9g", (double)value);
 }
 
 static void put_double(struct text *text, double value)
@@ -78,9 +84,10 @@ static void put_double(struct text *text, double value)
     char digits[32];
 
     snprintf(digits, sizeof digits, "%.15g", value);
-    if (strtod(digits, NULL) != value)
-        snprintf(digits, sizeof digits, "%.17g", value);
-    put(text, "%s", digits);
+    if (strtod(digits, NULL) == value)
+        put(text, "%s", digits);
+    else
+        put(text, "%.17g", value);
 }
 
 static void read_block(struct text *text, const struct tt_block *block)
