@@ -29,6 +29,8 @@
 #define WITH_SANITIZER 0
 #endif
 
+enum { ROOM_BYTES = 32 << 20 }; /* that must be left for the work */
+
 static enum tt_status follow_parent(const struct tt_wire_request *request, struct tt_error *err)
 {
     static const int ignored[] = {SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGPIPE};
@@ -46,6 +48,7 @@ static enum tt_status follow_parent(const struct tt_wire_request *request, struc
 static enum tt_status set_limits(const struct tt_wire_request *request, struct tt_error *err)
 {
     rlim_t cpu = (rlim_t)request->cpu_seconds, memory = (rlim_t)request->memory_bytes;
+    void *room;
     const struct {
         int resource;
         struct rlimit limit;
@@ -66,6 +69,12 @@ static enum tt_status set_limits(const struct tt_wire_request *request, struct t
         if (setrlimit(limits[i].resource, &limits[i].limit))
             return tt_fail_errno(err, TT_REFUSE, errno, "limit the decoder's %s", limits[i].name);
     }
+    room = mmap(NULL, ROOM_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (room == MAP_FAILED)
+        return tt_fail(err, TT_REFUSE,
+                       "%lld MiB of memory are too little for any decoder (limit memory_bytes)",
+                       (long long)(request->memory_bytes >> 20));
+    munmap(room, ROOM_BYTES);
     return TT_OK;
 }
 

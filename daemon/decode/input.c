@@ -219,26 +219,6 @@ static enum tt_status choose_stream(struct tt_input *input, struct tt_error *err
     return TT_OK;
 }
 
-/* Reads headers, and packets where headers do not say enough. Codecs opened for that obey the limits, too. */
-static int find_streams(struct tt_input *input, const struct tt_wire_request *request)
-{
-    unsigned count = input->format->nb_streams;
-    AVDictionary **options = av_calloc(count + 1, sizeof *options);
-    int rc;
-
-    if (!options)
-        return AVERROR(ENOMEM);
-    for (unsigned i = 0; i < count; i++) {
-        av_dict_set_int(&options[i], "max_pixels", request->max_pixels, 0);
-        av_dict_set_int(&options[i], "threads", 1, 0);
-    }
-    rc = avformat_find_stream_info(input->format, options);
-    for (unsigned i = 0; i < count; i++)
-        av_dict_free(&options[i]);
-    av_free(options);
-    return rc;
-}
-
 enum tt_status tt_input_open_video(struct tt_input *input, const struct tt_wire_request *request,
                                    struct tt_error *err)
 {
@@ -255,7 +235,7 @@ enum tt_status tt_input_open_video(struct tt_input *input, const struct tt_wire_
     rc = avformat_open_input(&input->format, "", found, NULL);
     if (rc < 0)
         return tt_input_fail(input, request, rc, found->name, err);
-    rc = find_streams(input, request);
+    rc = avformat_find_stream_info(input->format, NULL);
     if (rc == AVERROR(ENOMEM) || input->read_errno)
         return tt_input_fail(input, request, rc, found->name, err);
     status = choose_stream(input, err);

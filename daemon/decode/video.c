@@ -18,6 +18,7 @@
 #include <libavutil/pixdesc.h>
 
 #include <math.h>
+#include <stdatomic.h>
 #include <stdio.h>
 
 enum { MAX_PIXEL_ASPECT = 16, MAX_FRAME_RATE = 500, MAX_EMPTY_READS = 1000 };
@@ -34,8 +35,9 @@ struct video {
     int first_width, first_height;
     bool size_changes; /* was said */
     int64_t packets, bad_packets, bad_frames;
-    bool last_is_cut; /* the last packet is shorter than the container says */
-    int read_rc;      /* why reading ended */
+    bool last_is_cut;      /* the last packet is shorter than the container says */
+    int read_rc;           /* why reading ended */
+    atomic_bool no_memory; /* for a frame; codecs return this and that then */
 };
 
 /* The mean rate by the header, or the finest; some containers give the ticks of their clock as either. */
@@ -47,6 +49,17 @@ static AVRational frame_rate(const AVStream *stream)
         if (rates[i].num > 0 && rates[i].den > 0 && rates[i].num / rates[i].den < MAX_FRAME_RATE)
             return rates[i];
     return (AVRational){0, 1};
+}
+
+/* Called by the codec, on any of its threads. */
+static int get_buffer(AVCodecContext *codec, AVFrame *frame, int flags)
+{
+    struct video *v = codec->opaque;
+    int rc = avcodec_default_get_buffer2(codec, frame, flags);
+
+    if (rc == AVERROR(ENOMEM))
+        v->no_memory = true;
+    return rc;
 }
 
 static enum tt_status open_codec(struct video *v, struct tt_error *err)
@@ -64,7 +77,8 @@ static enum tt_status open_codec(struct video *v, struct tt_error *err)
         v->codec->pkt_timebase = stream->time_base;
         v->codec->framerate = rate;
         v->codec->thread_count = v->request->threads;
-        v->codec->max_pixels = v->request->max_pixels;
+        v->codec->opaque = v;
+        v->codec->get_buffer2 = get_buffer;
         rc = avcodec_open2(v->codec, v->input->codec, NULL);
     }
     v->clock.frame_s = rate.num ? av_q2d(av_inv_q(rate)) : 1 / 25.;
@@ -214,14 +228,10 @@ static enum tt_status decode(struct video *v, const AVPacket *packet, struct tt_
     bool is_bad = rc < 0 && rc != AVERROR_EOF;
     enum tt_status status = TT_OK;
 
-    if (rc == AVERROR(ENOMEM))
-        return tt_input_fail(v->input, v->request, rc, v->input->codec->name, err);
-    while (!status) {
+    while (!status && rc != AVERROR(ENOMEM)) {
         rc = avcodec_receive_frame(v->codec, v->frame);
-        if (rc == AVERROR(EAGAIN) || rc == AVERROR_EOF)
+        if (rc == AVERROR(EAGAIN) || rc == AVERROR_EOF || rc == AVERROR(ENOMEM))
             break;
-        if (rc == AVERROR(ENOMEM))
-            return tt_input_fail(v->input, v->request, rc, v->input->codec->name, err);
         if (rc < 0) {
             is_bad = true;
             if (packet) /* when draining, frames behind the bad one may still come */
@@ -233,6 +243,8 @@ static enum tt_status decode(struct video *v, const AVPacket *packet, struct tt_
         status = send_frame(v, err);
         av_frame_unref(v->frame);
     }
+    if (!status && (rc == AVERROR(ENOMEM) || v->no_memory))
+        return tt_input_fail(v->input, v->request, AVERROR(ENOMEM), v->input->codec->name, err);
     v->bad_packets += is_bad && packet;
     return status;
 }

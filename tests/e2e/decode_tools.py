@@ -125,7 +125,7 @@ class Folder(unittest.TestCase):
 
     def assert_bad(self, path, *parts, options=()):
         result = dump(path, *options)
-        self.assertEqual(result["status"], "bad_input", result)
+        self.assertEqual(result["status"], "bad_input", f"{result.get('frames')} frames, {result['error']}")
         for part in parts:
             self.assertIn(part, result["error"])
         return result
