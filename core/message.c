@@ -6,6 +6,7 @@
  */
 #include "core/message.h"
 
+#include "core/decoder.h"
 #include "core/log.h"
 #include "core/plan.h"
 #include "core/trackfile.h"
@@ -16,7 +17,7 @@
 #include <string.h>
 #include <unistd.h>
 
-_Static_assert(TT_MESSAGE_OUTPUTS >= TT_TRACK_FORMATS, "a job may want every format");
+_Static_assert(TT_MESSAGE_OUTPUTS >= (int)TT_TRACK_FORMATS, "a job may want every format");
 
 const char *const tt_job_stage_names[TT_JOB_STAGES] = {"opening",  "supports", "skipping",
                                                        "decoding", "tracking", "writing"};
