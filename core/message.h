@@ -12,23 +12,23 @@
  * long; every number has its range (core/message.c holds the table). A message that is not exactly this is an
  * error of the sender (TT_RESTART_WORKER); another version is TT_REFUSE. Nobody goes on after either.
  *
- *     supervisor                     worker
- *     SETUP ----------------------->              first, once: the slot's configuration
- *           <----------------------- HELLO        device opened and tested, or why not (status); then it
- * exits JOB ------------------------->              one at a time: not before DONE or FAILED of the one
- * before
- *           <----------------------- STARTED      what runs; again where it begins anew with smaller tiles
- *           <----------------------- PROGRESS*    heartbeats
- *           <----------------------- WARNING*     for people, about the job
- *           <----------------------- DONE         results are whole and durable under their paths
- *           <-------------- or ----- FAILED       no result was left behind; status says what to do
- *     PREFETCH -------------------->              at any time: the job that will come next; a later one
- * replaces it, an empty `id` drops it. Never answered CANCEL ---------------------->              stop the
- * job of that id; FAILED (TT_FAILED_CANCELLED) follows, or DONE where it was done already. Other ids: no
- * effect PING ------------------------>
- *           <----------------------- PONG         from the work loop: while a job runs with the next
- * heartbeat REOPEN_LOG ------------------>              open the log file by its name again SHUTDOWN
- * -------------------->              when the job that runs is over, or (`now`) stop it; then exit 0
+ *     supervisor           worker
+ *     SETUP ------------->            first, once: the slot's configuration
+ *           <------------- HELLO      device opened and tested; or why not (status), and then it exits
+ *     JOB --------------->            one at a time: only after DONE or FAILED of the one before
+ *           <------------- STARTED    what runs; again where it begins anew with smaller tiles
+ *           <------------- PROGRESS*  heartbeats
+ *           <------------- WARNING*   about the job, for people
+ *           <------------- DONE       results are whole and durable under their paths
+ *           <------ or --- FAILED     no result was left behind; status says what to do
+ *     PREFETCH ---------->            at any time: the job that will come next; a later one replaces it, an
+ *                                     empty `id` drops it; never answered
+ *     CANCEL ------------>            stop that job: FAILED (TT_FAILED_CANCELLED) follows, or DONE where it
+ *                                     was done already; without effect for other ids
+ *     PING -------------->
+ *           <------------- PONG       from the work loop: while a job runs, between two pieces of work
+ *     REOPEN_LOG -------->            open the log file by its name again
+ *     SHUTDOWN ---------->            exit 0 when the job that runs is over; with `now`, stop it first
  *
  * Heartbeats. PROGRESS and PONG come from the work loop itself, between two pieces of work, never from a
  * thread of their own; at most one PROGRESS in SETUP's heartbeat_ms but where the stage changes. The longest
