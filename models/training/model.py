@@ -270,7 +270,7 @@ def correlate_torch(grid, supp, top, left):
 
 if triton is not None:
     # One program per row: a 64 x 64 product (patch positions x support points, 49 of them real) summed over C in
-    # steps of STEP channels, float32 accumulators; bf16 inputs and outputs.
+    # steps of STEP channels, float32 accumulators; outputs of the inputs' type.
 
     @triton.jit
     def _patch(top, left, row, b, t, T, H, W):
@@ -292,7 +292,7 @@ if triton is not None:
             p = tl.load(grid + cell[:, None] * C + channel[None, :], mask=inside[:, None], other=0.0)
             s = tl.load(supp + (bn * 49 + tap[:, None]) * C + channel[None, :], mask=(tap < 49)[:, None], other=0.0)
             total += tl.dot(p, tl.trans(s))
-        tl.store(out + row * (64 * PAD) + place[:, None] * PAD + tap[None, :], total.to(tl.bfloat16),
+        tl.store(out + row * (64 * PAD) + place[:, None] * PAD + tap[None, :], total.to(out.dtype.element_ty),
                  mask=(tap < PAD)[None, :])
 
     @triton.jit
@@ -323,7 +323,7 @@ if triton is not None:
                         other=0.0)
             p = tl.load(grid + cell[:, None] * C + channel[None, :], mask=inside[:, None], other=0.0)
             total += tl.dot(tl.trans(d), p)
-        tl.store(dsupp + (bn * 49 + tap[:, None]) * C + channel[None, :], total.to(tl.bfloat16),
+        tl.store(dsupp + (bn * 49 + tap[:, None]) * C + channel[None, :], total.to(dsupp.dtype.element_ty),
                  mask=(tap < 49)[:, None])
 
 
@@ -335,7 +335,7 @@ class Correlate(torch.autograd.Function):
         B, T, H, W, C = grid.shape
         N = supp.shape[1]
         grid, supp = grid.contiguous(), supp.contiguous()
-        out = torch.empty(B * N * T, PATCH * PATCH * PADDED, device=grid.device, dtype=torch.bfloat16)
+        out = torch.empty(B * N * T, PATCH * PATCH * PADDED, device=grid.device, dtype=grid.dtype)
         _forward[(B * N * T,)](grid, supp, top, left, out, N, T, H, W, C, 64, PADDED, num_warps=4)
         ctx.save_for_backward(grid, supp, top, left)
         return out
@@ -355,6 +355,26 @@ class Correlate(torch.autograd.Function):
 
 def correlate_triton(grid, supp, top, left):
     return Correlate.apply(grid, supp, top, left)
+
+
+def correlation_errors(device, dtype=torch.bfloat16):
+    """Triton against plain, patches over every border: largest relative differences of the values, of the grid's and of
+    the support's gradient."""
+    g = torch.Generator().manual_seed(3)
+    B, T, N, H, W, C = 1, 2, 3, 12, 12, 128
+    grid = torch.randn(B, T, H, W, C, generator=g).bfloat16().to(device)
+    supp = torch.randn(B, N, 49, C, generator=g).bfloat16().to(device)
+    top = torch.tensor([-3, 0, 8, 2, -30, 6], dtype=torch.int32, device=device)
+    left = torch.tensor([-2, 8, 3, 30, 1, 0], dtype=torch.int32, device=device)
+    upstream = torch.randn(6, 64, 56, generator=g).to(device)
+    upstream[..., 49:] = 0
+    results = []
+    for run, kind in ((correlate_triton, dtype), (correlate_torch, torch.float32)):
+        a, s = (x.detach().to(kind).clone().requires_grad_() for x in (grid, supp))
+        out = run(a, s, top, left)
+        out.backward(upstream.view(6, -1).to(out.dtype))
+        results.append([x.float() for x in (out.view(6, 64, 56)[..., :49], a.grad, s.grad)])
+    return [float((x - y).abs().max() / y.abs().max()) for x, y in zip(*results)]
 
 
 def patch_corners(points, side):

@@ -39,7 +39,7 @@ class Recipe:
     occluder: float = 0.25          # a large layer that stays before the scene
     small: float = 0.3              # small layers and solids
     cloth: float = 0.45             # waving layers
-    plain: float = 0.15             # nearly textureless layers and solids
+    plain: float = 0.10             # nearly textureless layers and solids
     repeat: float = 0.12            # textures repeated many times
     twins: float = 0.12             # several layers with the same texture and silhouette
     fast: float = 0.15              # fast motion

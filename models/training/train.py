@@ -4,8 +4,9 @@ A sitting goes on where the checkpoint in --resume stopped (or begins from the c
 by itself before --budget. The learning rate is one cosine over `total_seconds` of stepping, whatever the number of
 sittings; the generator's state is the number of the next batch. Stopped at any moment, at most two minutes are lost.
 
-A checkpoint: raw-N, ema-N, mean-N, spread-N.safetensors (float16, each below 16 MiB: weights, their moving average, Adam's
-two moments) and state.json (step, seconds, next batch, configuration), which is written last and names the others.
+A checkpoint: raw-N, ema-N, spread-N.safetensors (float16, each below 16 MiB: weights, their moving average, the roots of
+Adam's second moments; the first ones are rebuilt in a few steps) and state.json (step, seconds, next batch,
+configuration), which is written last and names the others.
 """
 import argparse
 import json
@@ -69,8 +70,13 @@ class Feed:
     def draw(config, textures, index, stride, queue):
         recipe = Recipe.parse(config['recipe'])
         while True:
-            queue.put(draw_batch(recipe, textures, config['seed'], index, config['batch'], config['frames'],
-                                 config['queries']))
+            shape = config['batch'], config['frames'], config['queries']
+            try:
+                batch = draw_batch(recipe, textures, config['seed'], index, *shape)
+            except Exception as error:                          # another batch in its place, the same one every time
+                say(event='draw failed', index=index, error=f'{type(error).__name__}: {error}')
+                batch = draw_batch(recipe, textures, config['seed'] + 1, index, *shape)
+            queue.put(batch)
             index += stride
 
     def take(self):
@@ -109,23 +115,24 @@ def rate_at(config, seconds, steps_since_start, warm_up):
 
 # ------------------------------------------------------------------------------------------------- checkpoints
 
-def pack_moments(tensors, root):
-    """float16 with one float32 scale a tensor; variances as their roots."""
+def pack_spread(tensors):
+    """Adam's second moments as their roots in float16, with one float32 scale a tensor."""
     out = {}
     for name, t in tensors.items():
-        t = t.detach().float().sqrt() if root else t.detach().float()
-        scale = float(t.abs().max()) or 1.0
-        out[name] = (t / scale).to(torch.float16).cpu().numpy()
+        root = t.detach().float().sqrt()
+        scale = float(root.max()) or 1.0
+        out[name] = (root / scale).to(torch.float16).cpu().numpy()
         out[name + '.scale'] = np.float32([scale])
     return out
 
 
-def unpack_moments(arrays, root):
+def unpack_spread(arrays):
+    """The inverse, with a floor: float16 has lost the smallest ones, and their steps must not explode."""
     out = {}
     for name, a in arrays.items():
         if not name.endswith('.scale'):
-            t = torch.from_numpy(a.astype(np.float32)) * float(arrays[name + '.scale'][0])
-            out[name] = t * t if root else t
+            root = torch.from_numpy(a.astype(np.float32)) * float(arrays[name + '.scale'][0])
+            out[name] = (root * root).clamp(min=float(root.max()) ** 2 * 1e-7)
     return out
 
 
@@ -135,6 +142,8 @@ class Run:
     def __init__(self, config, device):
         self.config, self.device = config, device
         self.net, self.ema = M.LocoTrack(config['size']).to(device), M.LocoTrack(config['size']).to(device)
+        if device == 'cuda':
+            self.net.resnet_torch.to(memory_format=torch.channels_last)
         decayed = [p for n, p in self.net.named_parameters() if 'bias' not in n]
         free = [p for n, p in self.net.named_parameters() if 'bias' in n]
         extra = {'fused': True} if device == 'cuda' else {}
@@ -153,32 +162,29 @@ class Run:
             state = json.load(f)
         files = state['files']
         checkpoint.load_model(self.net, os.path.join(folder, files['raw']))
-        checkpoint.load_model(self.ema, os.path.join(folder, files['ema']))
+        ema = os.path.join(folder, files['ema'])                # an exported EMA in models/ does as well
+        checkpoint.load_model(self.ema, ema if os.path.exists(ema) else os.path.join(HERE, self.config['start']))
         self.step, self.seconds, self.batch, self.sitting = (state[k] for k in ('step', 'seconds', 'batch', 'sitting'))
-        if all(os.path.exists(os.path.join(folder, files[k])) for k in ('mean', 'spread')):
-            self.resume_optimiser(*(os.path.join(folder, files[k]) for k in ('mean', 'spread')))
+        spread = os.path.join(folder, files['spread'])
+        if os.path.exists(spread):
+            self.resume_optimiser(unpack_spread(checkpoint.load(spread)[0]))
         return state
 
-    def resume_optimiser(self, mean_path, spread_path):
-        mean = unpack_moments(checkpoint.load(mean_path)[0], False)
-        spread = unpack_moments(checkpoint.load(spread_path)[0], True)
+    def resume_optimiser(self, spread):
         for name, p in self.net.named_parameters():
-            if name in mean:
-                # a floor under the variance: float16 has lost the smallest ones, and their steps must not explode
-                floor = float(spread[name].max()) * 1e-7
-                self.optimiser.state[p] = {
-                    'step': torch.tensor(float(self.step), device=self.device if self.device == 'cuda' else 'cpu'),
-                    'exp_avg': mean[name].to(p.device), 'exp_avg_sq': spread[name].clamp(min=floor).to(p.device)}
-        self.warm_up = 30
+            if name in spread:
+                self.optimiser.state[p] = {'step': torch.tensor(float(self.step), device=p.device if p.is_cuda else 'cpu'),
+                                           'exp_avg': torch.zeros_like(p.detach()), 'exp_avg_sq': torch.zeros_like(p.detach())}
+                self.optimiser.state[p]['exp_avg_sq'].copy_(spread[name])
+        self.warm_up = 50
 
     def save(self, folder, facts):
-        files = {k: f'{k}-{self.step}.safetensors' for k in ('raw', 'ema', 'mean', 'spread')}
+        files = {k: f'{k}-{self.step}.safetensors' for k in ('raw', 'ema', 'spread')}
         at = lambda k: os.path.join(folder, files[k])
         checkpoint.save_half(at('raw'), self.net.state_dict())
         checkpoint.save_half(at('ema'), self.ema.state_dict())
         moments = {n: self.optimiser.state[p] for n, p in self.net.named_parameters() if self.optimiser.state.get(p)}
-        checkpoint.save(at('mean'), pack_moments({n: s['exp_avg'] for n, s in moments.items()}, False))
-        checkpoint.save(at('spread'), pack_moments({n: s['exp_avg_sq'] for n, s in moments.items()}, True))
+        checkpoint.save(at('spread'), pack_spread({n: s['exp_avg_sq'] for n, s in moments.items()}))
         state = dict(step=self.step, seconds=round(self.seconds, 2), batch=self.batch, sitting=self.sitting, files=files,
                      config=self.config, facts=facts)
         checkpoint.write_whole(os.path.join(folder, 'state.json'), json.dumps(state, indent=1).encode())
@@ -218,6 +224,7 @@ class Stepper:
         """Find the form: forward and backward must run and agree with the plain form on half a batch's loss."""
         if self.run.device != 'cuda':
             return
+        self.check_fused()
         small = {k: batch[k][:2] for k in ('queries', 'tracks', 'hidden')}
         with torch.no_grad():
             plain = M.Tracker(self.run.net, self.dtype)
@@ -245,6 +252,18 @@ class Stepper:
             if self.form + 1 == len(self.forms):
                 raise RuntimeError('no form of the network works here')
             self.choose(self.form + 1)
+
+    def check_fused(self):
+        """Leave out the forms with the Triton correlation if its values or gradients are wrong here."""
+        try:
+            errors = M.correlation_errors(self.run.device) if M.triton is not None else [math.inf]
+        except Exception as error:
+            errors = [math.inf]
+            say(check='correlation failed', error=f'{type(error).__name__}: {error}'[:600])
+        say(check='correlation', errors=[round(e, 5) if math.isfinite(e) else None for e in errors])
+        if not max(errors) < 0.02:
+            self.forms = tuple(f for f in self.forms if not f[1])
+            self.choose(0)
 
     def step(self, video, batch, rate):
         run = self.run
@@ -318,6 +337,7 @@ def validate(run, pack, renderer, clips):
     frames, queries = (e['frames'], e['queries']) if run.device == 'cuda' else (6, 8)
     scenes = evaluate.held_out(held, clips, frames, queries, e['seed'], e['recipe'])
     began = time.time()
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     result = evaluate.measure(M.Tracker(run.ema), Renderer(held, run.device), scenes, run.device)
     return {**result, 's': round(time.time() - began, 1)}
 

@@ -102,25 +102,6 @@ class Golden(unittest.TestCase):
         self.compare('small', 'small-teddy47.golden.safetensors', lambda net: checkpoint.load_model(net, weights))
 
 
-def correlation_errors(device):
-    """Largest differences of values and gradients, Triton against plain, with patches over every border."""
-    g = torch.Generator().manual_seed(3)
-    B, T, N, H, W, C = 1, 2, 3, 12, 12, 128
-    grid = torch.randn(B, T, H, W, C, generator=g).bfloat16().to(device)
-    supp = torch.randn(B, N, 49, C, generator=g).bfloat16().to(device)
-    top = torch.tensor([-3, 0, 8, 2, -30, 6], dtype=torch.int32, device=device)
-    left = torch.tensor([-2, 8, 3, 30, 1, 0], dtype=torch.int32, device=device)
-    upstream = torch.randn(6, 64, 56, generator=g).to(device)
-    upstream[..., 49:] = 0
-    results = []
-    for run, dtype in ((M.correlate_triton, torch.bfloat16), (M.correlate_torch, torch.float32)):
-        a, s = grid.to(dtype).requires_grad_(), supp.to(dtype).requires_grad_()
-        out = run(a, s, top, left)
-        out.backward(upstream.view(6, -1).to(out.dtype))
-        results.append([x.float() for x in (out.view(6, 64, 56)[..., :49], a.grad, s.grad)])
-    return [float((x - y).abs().max() / y.abs().max()) for x, y in zip(*results)]
-
-
 class Fused(unittest.TestCase):
     def test_triton(self):
         if M.triton is None:
@@ -128,7 +109,7 @@ class Fused(unittest.TestCase):
         cuda = torch.cuda.is_available()
         if not cuda and os.environ.get('TRITON_INTERPRET') != '1':
             self.skipTest('no GPU here and TRITON_INTERPRET is not 1')
-        for error in correlation_errors('cuda' if cuda else 'cpu'):
+        for error in M.correlation_errors('cuda' if cuda else 'cpu', torch.bfloat16 if cuda else torch.float32):
             self.assertLess(error, 0.02)
 
 
