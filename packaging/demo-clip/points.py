@@ -31,6 +31,7 @@ def measure(ours, truth):
         "delta_avg": float(np.mean(within)),
         "within": dict(zip(THRESHOLDS, within)),
         "median_px": float(np.median(error[visible])),
+        "median_256": float(np.median(scaled[visible])),
         "occlusion_accuracy": float((ours["occluded"] == truth["occluded"])[counted].mean()),
         "positions": int(visible.sum()),
     }

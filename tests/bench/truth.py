@@ -41,12 +41,13 @@ PYTORCH = {
 class Window:
     """47 frames of a video and what is known of its points there, in the raster convention (pixel centres at .5)."""
 
-    def __init__(self, name):
-        self.name, self.first = name, FIRST_FRAME.get(name, 0)
+    def __init__(self, name, first=None):
+        self.name, self.first = name, FIRST_FRAME.get(name, 0) if first is None else first
         truth = json.loads((SHARED / "truth" / f"{name}.json").read_text())
         self.video = SHARED / "videos" / truth["video"]
         self.size = truth["width"], truth["height"]
-        self.frames = min(FRAMES, truth["frames"] - self.first)
+        self.length = truth["frames"]
+        self.frames = min(FRAMES, self.length - self.first)
         self.queries, self.points = [], []  # (t, x, y); [(t, x, y), ...] without the query
         for point in truth["points"]:
             seen = [(frame - self.first, x + 0.5, y + 0.5) for frame, x, y, visible in point["obs"]

@@ -47,6 +47,23 @@ class Scripts(unittest.TestCase):
         self.assertNotEqual(process.returncode, 0)
         self.assertTrue(process.stdout.startswith("missing: no-such-x\n"), process.stdout)
 
+    def test_every_library_of_the_build_is_installed(self):
+        """Each pkg-config module that a CMakeLists.txt asks for comes from a package in the list."""
+        modules = set()
+        for path in [SOURCE / "CMakeLists.txt", *SOURCE.glob("[!b]*/**/CMakeLists.txt")]:
+            for words in re.findall(r"pkg_check_modules\(([^)]*)\)", path.read_text()):
+                modules |= {w for w in words.split()[1:] if w not in ("REQUIRED", "QUIET", "IMPORTED_TARGET")}
+        self.assertIn("libavformat", modules)
+        listed = run("bash", "-c", f"cd {SOURCE}; . packaging/common.sh; echo $packages_build").stdout.split()
+        for module in modules:
+            path = run("pkg-config", "--variable=pcfiledir", module).stdout.strip()
+            owner = run("dpkg", "-S", f"{path}/{module}.pc").stdout
+            if not owner:  # reached through an alternatives link
+                owner = run("dpkg", "-S", os.path.realpath(f"{path}/{module}.pc")).stdout
+            package = owner.split(":")[0]
+            self.assertTrue(any(package == p or package.startswith(p.removesuffix("-dev")) for p in listed),
+                            f"{module} comes from {package or 'no package'}")  # fmt: skip
+
     def test_ci_runs_the_tests(self):
         text = (SOURCE / ".ci/run").read_text()
         self.assertIn("packaging/test", text)
