@@ -47,7 +47,8 @@ enum tt_status cli_stop_install(struct tt_error *err)
         if (sigaction(numbers[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
             sigaction(numbers[i], &action, NULL);
     }
-    signal(SIGPIPE, SIG_IGN);
+    signal(SIGPIPE, SIG_IGN); /* a write to a closed pipe fails instead */
+    signal(SIGXFSZ, SIG_IGN); /* so does one beyond the file size limit */
     return TT_OK;
 }
 
