@@ -1,7 +1,7 @@
 # packaging/common.sh: what packaging/demo and packaging/test share. Sourced by bash from the repository root.
 #
 # Functions: say TEXT (one step, with the seconds since the start), install_missing PACKAGE..., build_tree DIR
-# CMAKE-ARGUMENT... . Nothing here asks a question or reads standard input.
+# "TARGET ..." CMAKE-ARGUMENT... . Nothing here asks a question or reads standard input.
 
 # To build and run the programs (Debian 12). cmocka belongs here because the one CMake project configures its tests too.
 packages_build="gcc libc6-dev cmake ninja-build pkg-config libavformat-dev libavcodec-dev libavutil-dev libswscale-dev
@@ -40,13 +40,14 @@ install_missing()
         </dev/null
 }
 
-# build_tree DIR CMAKE-ARGUMENT...: configures only what changed, builds only what is old.
+# build_tree DIR "TARGET ..." CMAKE-ARGUMENT...: configures only what changed, builds only what is old.
 build_tree()
 {
-    local tree=$1
-    shift
+    local tree=$1 target=$2
+    shift 2
     cmake -S . -B "$tree" -G Ninja -Wno-dev "$@"
-    cmake --build "$tree" -j "$jobs"
+    # shellcheck disable=SC2086 # a list of words
+    cmake --build "$tree" -j "$jobs" --target $target
 }
 
 jobs=$(nproc)
