@@ -191,11 +191,10 @@ def soften(video, sigma):
     return z.transpose(0, 1).reshape(video.shape)
 
 
-def coarsen(video, which):
-    """Clips with which=1 are enlarged from half as many pixels."""
+def coarsen(video):
+    """As if enlarged from half as many pixels."""
     low = F.avg_pool2d(video.flatten(0, 1), 2)
-    low = F.interpolate(low, scale_factor=2, mode='bilinear', align_corners=False).view_as(video)
-    return torch.where(which[:, None, None, None, None] > 0, low, video)
+    return F.interpolate(low, scale_factor=2, mode='bilinear', align_corners=False).view_as(video)
 
 
 LUMA = torch.tensor([[16, 11, 10, 16, 24, 40, 51, 61], [12, 12, 14, 19, 26, 58, 60, 55],
@@ -208,7 +207,7 @@ DCT[0] *= math.sqrt(0.5)
 
 
 def transform_code(video, quality, luma, dct, ycc, back):
-    """8x8 transform coding with step quality*luma (chroma 1.8 times as coarse); quality [B], 0: none."""
+    """8x8 transform coding with step quality*luma (chroma 1.8 times as coarse); quality [B]."""
     B, T = video.shape[:2]
     v = video.float()
     y = torch.einsum('ij,bfjhw->bfihw', ycc, v).view(B, T, 3, 32, 8, 32, 8).transpose(4, 5)
@@ -217,8 +216,7 @@ def transform_code(video, quality, luma, dct, ycc, back):
     step = step * torch.tensor([1, 1.8, 1.8], device=v.device).view(1, 1, 3, 1, 1, 1, 1)
     c = torch.round(c / step) * step
     y = (dct.T @ c @ dct).transpose(4, 5).reshape(v.shape)
-    out = torch.einsum('ij,bfjhw->bfihw', back, y)
-    return torch.where(quality.view(B, 1, 1, 1, 1) > 0, out, v).to(video.dtype)
+    return torch.einsum('ij,bfjhw->bfihw', back, y).to(video.dtype)
 
 
 def bars(video, size, dim):
@@ -295,16 +293,20 @@ class Renderer:
 
     def finish(self, b, batch, video):
         video = self.expose(video, b['gain'], b['offset'], b['gamma'], b['shadow'])
-        if (batch['blur'] > 0.1).any():
-            video = soften(video, b['blur'])
-        if batch['coarse'].any():
-            video = coarsen(video, b['coarse'])
+        video = self.some(video, batch['blur'] > 0.1, soften, b['blur'])
+        video = self.some(video, batch['coarse'] > 0, coarsen)
         if batch['noise'].any():
             seed = torch.Generator(device=self.device).manual_seed(int(batch['index']) + 1)
             grain = torch.randn(video.shape, generator=seed, device=self.device, dtype=video.dtype)
             video = video + grain * b['noise'].view(-1, 1, 1, 1, 1).to(video.dtype)
-        if (batch['quality'] > 0).any():
-            video = transform_code(video, b['quality'], *self.code)
+        video = self.some(video, batch['quality'] > 0, lambda v, q: transform_code(v, q, *self.code), b['quality'])
         if batch['bars'].any():
             video = bars(video, b['bars'], b['dim'])
         return (video.float().clamp(0, 1) * 255).round().byte().permute(0, 1, 3, 4, 2).contiguous()
+
+    def some(self, video, which, effect, *strengths):
+        """The effect on the chosen clips only."""
+        at = torch.from_numpy(np.flatnonzero(which)).to(self.device)
+        if not len(at):
+            return video
+        return video.index_copy(0, at, effect(video[at], *(s[at] for s in strengths)))
