@@ -9,7 +9,7 @@
 #include "core/backend.h"
 #include "core/cpu/cpu.h"
 #include "core/cpu/sizes.h"
-#include "tests/golden/formula.h"
+#include "core/formula.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -302,7 +302,7 @@ static void load_weights(struct golden *g, const char *source)
     size_t size;
 
     if (shape) {
-        g->formula = formula_weights(shape, strtoull(strchr(source, ':') + 1, NULL, 10), &size);
+        g->formula = tt_formula_weights(shape, strtoull(strchr(source, ':') + 1, NULL, 10), &size);
         if (tt_weights_from_memory(&g->weights, source, g->formula, size, &err))
             die("formula", &err);
     } else if (tt_weights_open(&g->weights, source, &err)) {

@@ -3,7 +3,7 @@
  * formula. */
 #include "core/backend.h"
 #include "core/cpu/cpu.h"
-#include "tests/golden/formula.h"
+#include "core/formula.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -31,7 +31,7 @@ static int set_up(void **state)
     size_t size;
 
     (void)state;
-    weight_file = formula_weights(&tt_model_small, 3, &size);
+    weight_file = tt_formula_weights(&tt_model_small, 3, &size);
     video = malloc((size_t)2 * FRAMES * TT_FRAME_BYTES);
     for (int f = 0; f < 2 * FRAMES; f++)
         for (int y = 0; y < 256; y++)

@@ -1,13 +1,15 @@
 /* tests/unit/test_weights.c: whole weight files open, and every way in which one can be wrong is named. */
+#include "core/formula.h"
 #include "core/sha256.h"
 #include "core/weights.h"
-#include "tests/golden/formula.h"
 
 #include <fcntl.h>
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -179,7 +181,7 @@ static void opens_both_models(void **state)
         struct tt_weights *weights;
         struct tt_error err;
         size_t size;
-        uint8_t *file = formula_weights(shapes[i], 1, &size);
+        uint8_t *file = tt_formula_weights(shapes[i], 1, &size);
 
         assert_int_equal(tt_weights_from_memory(&weights, "m", file, size, &err), TT_OK);
         assert_ptr_equal(tt_weights_shape(weights), shapes[i]);
@@ -195,7 +197,7 @@ static void refuses_truncated_models(void **state)
 {
     struct tt_error err;
     size_t size;
-    uint8_t *file = formula_weights(&tt_model_small, 1, &size);
+    uint8_t *file = tt_formula_weights(&tt_model_small, 1, &size);
 
     (void)state;
     for (size_t cut = 0; cut < size; cut += cut < 32 ? 1 : size / 61) {
@@ -214,7 +216,8 @@ static void refuses_changed(const char *from, const char *to, const char *becaus
     struct tt_weights *weights = NULL;
     struct tt_error err;
     size_t size;
-    uint8_t *file = formula_weights(&tt_model_small, 1, &size), *at = memmem(file, size, from, strlen(from));
+    uint8_t *file = tt_formula_weights(&tt_model_small, 1, &size),
+            *at = memmem(file, size, from, strlen(from));
 
     assert_int_equal(strlen(from), strlen(to));
     assert_non_null(at);
@@ -231,7 +234,7 @@ static void refuses_models_that_are_none(void **state)
     struct tt_weights *weights = NULL;
     struct tt_error err;
     size_t size, whole;
-    uint8_t *file = formula_weights(&tt_model_small, 1, &size);
+    uint8_t *file = tt_formula_weights(&tt_model_small, 1, &size);
     const struct tt_tensor *t;
     static const float infinite = INFINITY;
     uint8_t *other = make_file("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4, &whole);
@@ -263,7 +266,7 @@ static void refuses_a_tensor_too_many(void **state)
     struct tt_weights *weights = NULL;
     struct tt_error err;
     size_t size, header = 0, added = sizeof more - 2;
-    uint8_t *file = formula_weights(&tt_model_small, 1, &size), *longer = malloc(size + added);
+    uint8_t *file = tt_formula_weights(&tt_model_small, 1, &size), *longer = malloc(size + added);
 
     (void)state;
     assert_non_null(longer);
