@@ -20,8 +20,8 @@ struct slopes {
     float of[MAX_HEADS];
 };
 
-template <class T>
-__global__ void __launch_bounds__(128) attention(const T *qkv, T *out, int frames, int heads, slopes slope)
+__global__ void __launch_bounds__(128)
+    attention(const float *qkv, float *out, int frames, int heads, slopes slope)
 {
     __shared__ float ks[MAX_FRAMES][LDK];
     __shared__ float vs[MAX_FRAMES][HEAD];
@@ -31,13 +31,13 @@ __global__ void __launch_bounds__(128) attention(const T *qkv, T *out, int frame
     qkv += (size_t)blockIdx.y * frames * 3 * width + head * HEAD;
     out += (size_t)blockIdx.y * frames * width + head * HEAD;
     for (int i = threadIdx.x; i < frames * HEAD; i += 128) {
-        const T *row = qkv + (size_t)(i / HEAD) * 3 * width + i % HEAD;
-        ks[i / HEAD][i % HEAD] = (float)row[width];
-        vs[i / HEAD][i % HEAD] = (float)row[2 * width];
+        const float *row = qkv + (size_t)(i / HEAD) * 3 * width + i % HEAD;
+        ks[i / HEAD][i % HEAD] = row[width];
+        vs[i / HEAD][i % HEAD] = row[2 * width];
     }
     __syncthreads();
     for (int f = warp; f < frames; f += 4) {
-        const T *q = qkv + (size_t)f * 3 * width;
+        const float *q = qkv + (size_t)f * 3 * width;
         float s0 = 0.0f, s1 = 0.0f;
         const int k0 = min(lane, frames - 1), k1 = min(lane + 32, frames - 1);
 #pragma unroll 4
@@ -64,20 +64,9 @@ __global__ void __launch_bounds__(128) attention(const T *qkv, T *out, int frame
             const float p = __shfl_sync(0xffffffffu, k < 32 ? e0 : e1, k % 32);
             o0 = fmaf(p, vs[k][lane], o0), o1 = fmaf(p, vs[k][lane + 32], o1);
         }
-        out[(size_t)f * width + lane] = (T)(o0 / total);
-        out[(size_t)f * width + lane + 32] = (T)(o1 / total);
+        out[(size_t)f * width + lane] = (o0 / total);
+        out[(size_t)f * width + lane + 32] = (o1 / total);
     }
-}
-
-template <class T> int launch(const T *qkv, T *out, int queries, int frames, int heads, void *stream)
-{
-    if (frames > MAX_FRAMES || heads > MAX_HEADS || heads % 2)
-        return cudaErrorInvalidValue;
-    slopes s = {};
-    for (int i = 0; i < heads; i++)
-        s.of[i] = (float)pow(24.0, -(double)(i % (heads / 2) + 1) / (heads / 2));
-    attention<T><<<dim3(heads, queries), 128, 0, (cudaStream_t)stream>>>(qkv, out, frames, heads, s);
-    return cudaGetLastError();
 }
 
 } // namespace
@@ -85,11 +74,11 @@ template <class T> int launch(const T *qkv, T *out, int queries, int frames, int
 extern "C" int tt_k_attention_f32(const float *qkv, float *out, int queries, int frames, int heads,
                                   void *stream)
 {
-    return launch(qkv, out, queries, frames, heads, stream);
-}
-
-extern "C" int tt_k_attention_f16(const uint16_t *qkv, uint16_t *out, int queries, int frames, int heads,
-                                  void *stream)
-{
-    return launch((const __half *)qkv, (__half *)out, queries, frames, heads, stream);
+    if (frames < 1 || frames > MAX_FRAMES || heads > MAX_HEADS || heads % 2)
+        return cudaErrorInvalidValue;
+    slopes s = {};
+    for (int i = 0; i < heads; i++)
+        s.of[i] = (float)pow(24.0, -(double)(i % (heads / 2) + 1) / (heads / 2));
+    attention<<<dim3(heads, queries), 128, 0, (cudaStream_t)stream>>>(qkv, out, frames, heads, s);
+    return cudaGetLastError();
 }

@@ -1,4 +1,4 @@
-/* cuda/backend.c: the CUDA backend behind core/backend.h, FP32.
+/* cuda/backend.c: the CUDA backend behind core/backend.h.
  *
  * Holds one device, the weights on it, and one work slab that never grows. Query points are worked on in
  * tiles; a point's result does not depend on the tile it is in. After a status of TT_RESTART_WORKER the
@@ -7,14 +7,16 @@
  */
 #include "cuda/backend.h"
 #include "cuda/gpu.h"
+#include "cuda/pack.h"
 
 #include <cuda_runtime_api.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Tiles where the options name none: bounded by memory, not by cache, in FP32. */
-enum { FRAME_TILE = 12, QUERY_TILE = 128, VOLUME_TILE = 64, LARGEST_QUERY_TILE = 1024 };
+/* Tiles where the options name none, [precision]. */
+static const struct tt_tile default_tile[] = {[TT_FP32] = {128, 12}, [TT_FP16] = {256, TT_CLIP_FRAMES}};
+enum { VOLUME_TILE = 64, LARGEST_QUERY_TILE = 1024 };
 
 struct tt_backend {
     struct tt_gpu gpu;
@@ -32,9 +34,10 @@ static void describe(struct tt_backend *b, int index, const struct cudaDevicePro
     snprintf(b->description, sizeof b->description,
              "{\"device\": \"%s\", \"index\": %d, \"compute_capability\": \"%d.%d\", \"sm_count\": %d, "
              "\"l2_bytes\": %d, \"memory_bytes\": %zu, \"cuda_driver\": %d, \"cuda_runtime\": %d, "
-             "\"precision\": \"fp32\", \"device_bytes\": %zu}",
+             "\"precision\": \"%s\", \"mma\": \"%s\", \"device_bytes\": %zu}",
              p->name, index, p->major, p->minor, p->multiProcessorCount, p->l2CacheSize, p->totalGlobalMem,
-             driver, runtime, b->gpu.weight_bytes + b->gpu.work_bytes);
+             driver, runtime, b->gpu.precision == TT_FP16 ? "fp16" : "fp32",
+             b->gpu.precision == TT_FP32 ? "none" : b->gpu.mma == TT_MMA_K16 ? "m16n8k16" : "m16n8k8", b->gpu.weight_bytes + b->gpu.work_bytes);
 }
 
 static void make_plan(struct tt_backend *b, const struct cudaDeviceProp *p,
@@ -50,9 +53,12 @@ static void make_plan(struct tt_backend *b, const struct cudaDeviceProp *p,
     d->units = p->multiProcessorCount;
     if (options->device)
         *d = *options->device;
-    b->plan.precision = TT_FP32;
-    b->plan.tile.frames = options->tile.frames ? options->tile.frames : FRAME_TILE;
-    b->plan.tile.queries = options->tile.queries ? options->tile.queries : QUERY_TILE;
+    b->plan.precision = options->precision;
+    b->plan.tile = default_tile[options->precision];
+    if (options->tile.frames)
+        b->plan.tile.frames = options->tile.frames;
+    if (options->tile.queries)
+        b->plan.tile.queries = options->tile.queries;
     if (b->plan.tile.frames > TT_CLIP_FRAMES)
         b->plan.tile.frames = TT_CLIP_FRAMES;
     if (b->plan.tile.queries > LARGEST_QUERY_TILE)
@@ -81,8 +87,10 @@ static enum tt_status cuda_open(struct tt_backend **backend, const struct tt_bac
     int index, error;
     enum tt_status status;
 
-    if (options->precision != TT_FP32)
-        return tt_fail(err, TT_REFUSE, "CUDA: FP16 is not there yet; set precision: fp32");
+    if (options->precision == TT_FP16 && tt_weights_shape(weights) != &tt_model_small)
+        return tt_fail(err, TT_REFUSE, "CUDA: FP16 is there for model size small only; set precision: fp32");
+    if (options->arch && strcmp(options->arch, "sm_75"))
+        return tt_fail(err, TT_REFUSE, "CUDA: arch %s is not known; sm_75 is", options->arch);
     if (options->tile.frames < 0 || options->tile.queries < 0)
         return tt_fail(err, TT_REFUSE, "CUDA: tiles must not be negative");
     status = tt_gpu_select(options->select, &index, err);
@@ -96,8 +104,11 @@ static enum tt_status cuda_open(struct tt_backend **backend, const struct tt_bac
     if (!error)
         error = cudaStreamCreateWithFlags((cudaStream_t *)&b->gpu.stream, cudaStreamNonBlocking);
     if (!error) {
+        b->gpu.precision = options->precision;
+        b->gpu.network = options->precision == TT_FP16 ? &tt_gpu_network_f16 : &tt_gpu_network_f32;
+        b->gpu.mma = options->arch || properties.major < 8 ? TT_MMA_K8 : TT_MMA_K16;
         make_plan(b, &properties, options);
-        tt_gpu_layout(&b->gpu);
+        b->gpu.network->layout(&b->gpu);
         error = cudaMalloc((void **)&b->gpu.work_slab, b->gpu.work_bytes);
     }
     status = error ? tt_gpu_status(error, "CUDA start", err) : tt_gpu_load(&b->gpu, weights, err);
@@ -105,7 +116,7 @@ static enum tt_status cuda_open(struct tt_backend **backend, const struct tt_bac
         cuda_close(b);
         return status;
     }
-    tt_gpu_layout(&b->gpu);
+    b->gpu.network->layout(&b->gpu);
     b->plan.memory_bytes = (int64_t)(b->gpu.weight_bytes + b->gpu.work_bytes);
     describe(b, index, &properties);
     *backend = b;
@@ -130,6 +141,11 @@ static enum tt_status finish(struct tt_backend *b, int error, const char *what, 
     return error ? tt_gpu_status(error, what, err) : TT_OK;
 }
 
+static size_t value_bytes(const struct tt_backend *b)
+{
+    return b->gpu.precision == TT_FP16 ? 2 : 4;
+}
+
 /* Moves the features of the last `reuse` frames to the front, where the two do not overlap. Returns how many.
  */
 static int keep_features(struct tt_backend *b, int reuse, int *error)
@@ -140,10 +156,11 @@ static int keep_features(struct tt_backend *b, int reuse, int *error)
         return 0;
     for (int level = 0; level < TT_LEVELS && !*error; level++) {
         const struct tt_level_shape *s = &tt_level_shapes[level];
-        size_t frame = (size_t)(s->size * s->size * s->channels);
+        size_t frame = (size_t)(s->size * s->size * s->channels) * value_bytes(b);
 
-        *error = cudaMemcpyAsync(b->gpu.features[level], b->gpu.features[level] + (size_t)from * frame,
-                                 (size_t)reuse * frame * sizeof(float), cudaMemcpyDeviceToDevice,
+        *error = cudaMemcpyAsync(b->gpu.features[level],
+                                 (char *)b->gpu.features[level] + (size_t)from * frame,
+                                 (size_t)reuse * frame, cudaMemcpyDeviceToDevice,
                                  (cudaStream_t)b->gpu.stream);
     }
     return reuse;
@@ -160,7 +177,7 @@ static enum tt_status cuda_features(struct tt_backend *b, const struct tt_clip *
     b->frames = clip->frames;
     if (!error)
         error =
-            tt_gpu_features(&b->gpu, clip->rgb + (size_t)kept * TT_FRAME_BYTES, kept, clip->frames - kept);
+            b->gpu.network->features(&b->gpu, clip->rgb + (size_t)kept * TT_FRAME_BYTES, kept, clip->frames - kept);
     return finish(b, error, "features", err);
 }
 
@@ -188,7 +205,7 @@ static enum tt_status cuda_sample(struct tt_backend *b, int queries, const int *
         if (!error)
             error = upload(b, t->query_xy, xy + 2 * q, (size_t)n * 2 * sizeof *xy);
         if (!error)
-            error = tt_gpu_supports(&b->gpu, n, b->frames);
+            error = b->gpu.network->supports(&b->gpu, n, b->frames);
         for (int i = 0; i < n && !error; i++) /* one by one: those of other clips stay */
             if (frame[q + i] >= 0)
                 error = download(b, (char *)supports + (size_t)(q + i) * bytes,
@@ -213,14 +230,14 @@ static int track_tile(struct tt_backend *b, const struct tt_track_request *r, in
     if (!error)
         error = upload(b, t->query_xy, r->query_xy + 2 * first, (size_t)n * 2 * sizeof(float));
     if (!error)
-        error = tt_gpu_initialise(&b->gpu, n, b->frames);
+        error = b->gpu.network->initialise(&b->gpu, n, b->frames);
     if (!error && r->init)
         error = upload(b, t->init, r->init + (size_t)first * (size_t)b->frames, bytes);
     if (!error && r->init)
-        error = tt_gpu_replace(&b->gpu, n, b->frames);
+        error = tt_k_state_init(t->init, t->state, n * b->frames, b->gpu.stream);
     for (int pass = 0; pass <= TT_REFINEMENTS && !error; pass++) {
         if (pass)
-            error = tt_gpu_refine(&b->gpu, n, b->frames);
+            error = b->gpu.network->refine(&b->gpu, n, b->frames);
         if (!error && stage)
             error = download(b, stage + (size_t)pass * all, t->state, bytes);
     }
@@ -246,10 +263,18 @@ static enum tt_status cuda_track(struct tt_backend *b, const struct tt_track_req
 enum tt_status tt_cuda_features(struct tt_backend *b, int frame, int level, float *out, struct tt_error *err)
 {
     const struct tt_level_shape *s = &tt_level_shapes[level];
-    size_t n = (size_t)(s->size * s->size * s->channels);
+    size_t n = (size_t)(s->size * s->size * s->channels), bytes = n * value_bytes(b);
+    const char *from = (const char *)b->gpu.features[level] + (size_t)frame * bytes;
+    enum tt_status status = finish(b, download(b, out, from, bytes), "features", err);
 
-    return finish(b, download(b, out, b->gpu.features[level] + (size_t)frame * n, n * sizeof *out),
-                  "features", err);
+    if (!status && b->gpu.precision == TT_FP16)
+        for (size_t i = n; i-- > 0;) {
+            uint16_t half;
+
+            memcpy(&half, (const char *)out + 2 * i, sizeof half);
+            out[i] = tt_float_from_half(half);
+        }
+    return status;
 }
 
 const struct tt_backend_ops tt_backend_cuda = {

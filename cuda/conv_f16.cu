@@ -76,7 +76,7 @@ __device__ __forceinline__ void load_tile(unsigned char *shared, const __half *i
                                           int size, int channels, int rows, int cols, int top, int left,
                                           int step, int shift)
 {
-    enum { BATCH = 4, AHEAD = S::THREADS / S::GROUPS };
+    enum { BATCH = 8, AHEAD = S::THREADS / S::GROUPS };
     const int group = threadIdx.x % S::GROUPS;
     affine f;
     f.load(norm + group * 16);

@@ -27,12 +27,13 @@ struct shared {
     int warp_index[8];
 };
 
-template <class T, int C, int PIXELS>
-__device__ __forceinline__ void dots(float (*map)[PIXELS], const T *grid, const float *q0, const float *q1)
+template <int C, int PIXELS>
+__device__ __forceinline__ void dots(float (*map)[PIXELS], const float *grid, const float *q0,
+                                     const float *q1)
 {
     const int part = threadIdx.x % 4;
     for (int p = threadIdx.x / 4; p < PIXELS; p += THREADS / 4) {
-        const T *g = grid + (size_t)p * C + part * 4;
+        const float *g = grid + (size_t)p * C + part * 4;
         float a = 0.0f, b = 0.0f;
 #pragma unroll 8
         for (int c = 0; c < C; c += 16) {
@@ -158,7 +159,7 @@ __device__ __forceinline__ float2 soft_argmax(shared &s, const float *hi, const 
     return make_float2(sx / n * (256.0f / HI), sy / n * (256.0f / HI));
 }
 
-template <class T> __global__ void __launch_bounds__(THREADS) cost(const struct tt_k_cost c)
+__global__ void __launch_bounds__(THREADS) cost(const struct tt_k_cost c)
 {
     extern __shared__ __align__(16) unsigned char memory[];
     shared &s = *reinterpret_cast<shared *>(memory);
@@ -172,9 +173,9 @@ template <class T> __global__ void __launch_bounds__(THREADS) cost(const struct 
     for (int i = 0; i < 18; i++)
         w[i] = c.conv[i];
     __syncthreads();
-    dots<T, LO_C, LO * LO>(s.lo, (const T *)c.lowres + (size_t)frame * LO * LO * LO_C, s.q[0], s.q[1]);
-    dots<T, HI_C, HI * HI>(s.hi, (const T *)c.hires + (size_t)frame * HI * HI * HI_C, s.q[0] + LO_C,
-                           s.q[1] + LO_C);
+    dots<LO_C, LO * LO>(s.lo, (const float *)c.lowres + (size_t)frame * LO * LO * LO_C, s.q[0], s.q[1]);
+    dots<HI_C, HI * HI>(s.hi, (const float *)c.hires + (size_t)frame * HI * HI * HI_C, s.q[0] + LO_C,
+                        s.q[1] + LO_C);
     __syncthreads();
     for (int k = 0; k < QUERIES && first + k < c.queries; k++) {
         const int q = first + k;
@@ -200,25 +201,14 @@ template <class T> __global__ void __launch_bounds__(THREADS) cost(const struct 
     }
 }
 
-template <class T> int launch(const struct tt_k_cost *c, void *stream)
-{
-    const cudaError_t e = tt_shared(cost<T>, sizeof(shared));
-    if (e != cudaSuccess)
-        return e;
-    cost<T>
-        <<<dim3(c->frames, tt_div_up(c->queries, QUERIES)), THREADS, sizeof(shared), (cudaStream_t)stream>>>(
-            *c);
-    return cudaGetLastError();
-}
-
 } // namespace
 
 extern "C" int tt_k_cost_f32(const struct tt_k_cost *c, void *stream)
 {
-    return launch<float>(c, stream);
-}
-
-extern "C" int tt_k_cost_f16(const struct tt_k_cost *c, void *stream)
-{
-    return launch<__half>(c, stream);
+    const cudaError_t e = tt_shared(cost, sizeof(shared));
+    if (e != cudaSuccess)
+        return e;
+    const dim3 grid(c->frames, tt_div_up(c->queries, QUERIES));
+    cost<<<grid, THREADS, sizeof(shared), (cudaStream_t)stream>>>(*c);
+    return cudaGetLastError();
 }

@@ -14,22 +14,38 @@ namespace
 
 enum { CHUNK = 32, ROW = 2 * CHUNK + 16 };
 
-/* Values of one row, columns c and c + 1. */
-__device__ __forceinline__ void store_pair(const struct tt_k_gemm_f16 &g, int row, int c, float2 v)
+/* Bias, GELU, residual; 16 rows × 64 columns of one warp. Everything is read before anything is written: out
+ * may be add, and a compiler that cannot know that waits for each line otherwise. */
+__device__ __forceinline__ void store_tile(const struct tt_k_gemm_f16 &g, const float (&c)[8][4],
+                                           const float2 (&bias)[8], int row, int column)
 {
-    const float2 b = *reinterpret_cast<const float2 *>(g.bias + c);
-    v.x += b.x, v.y += b.y;
-    if (g.gelu)
-        v = make_float2(tt_gelu(v.x), tt_gelu(v.y));
-    const size_t at = (size_t)row * g.n + c;
-    if (g.add) {
-        const float2 r = *reinterpret_cast<const float2 *>(g.add + at);
-        v.x += r.x, v.y += r.y;
+    float2 v[2][8];
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        const bool inside = row + 8 * r < g.rows;
+        const size_t at = (size_t)(row + 8 * r) * g.n + column;
+#pragma unroll
+        for (int j = 0; j < 8; j++)
+            v[r][j] = g.add && inside ? *reinterpret_cast<const float2 *>(g.add + at + j * 8)
+                                      : make_float2(0.0f, 0.0f);
     }
-    if (g.out)
-        *reinterpret_cast<float2 *>(g.out + at) = v;
-    if (g.out_half)
-        *reinterpret_cast<uint32_t *>(g.out_half + at) = tt_pack(v.x, v.y);
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        if (row + 8 * r >= g.rows)
+            continue;
+        const size_t at = (size_t)(row + 8 * r) * g.n + column;
+#pragma unroll
+        for (int j = 0; j < 8; j++) {
+            float x = c[j][2 * r] + bias[j].x, y = c[j][2 * r + 1] + bias[j].y;
+            if (g.gelu)
+                x = tt_gelu(x), y = tt_gelu(y);
+            x += v[r][j].x, y += v[r][j].y;
+            if (g.out)
+                *reinterpret_cast<float2 *>(g.out + at + j * 8) = make_float2(x, y);
+            if (g.out_half)
+                *reinterpret_cast<uint32_t *>(g.out_half + at + j * 8) = tt_pack(x, y);
+        }
+    }
 }
 
 template <bool K16, int MW, int NW>
@@ -87,17 +103,14 @@ __global__ void __launch_bounds__(32 * MW * NW, MW *NW == 4 ? 2 : 1) gemm_f16(co
             put((i + 1) & 1);
         __syncthreads();
     }
+    const int column = n0 + lane % 4 * 2;
+    float2 bias[8];
+#pragma unroll
+    for (int j = 0; j < 8; j++)
+        bias[j] = *reinterpret_cast<const float2 *>(g.bias + column + j * 8);
 #pragma unroll
     for (int i = 0; i < 4; i++)
-#pragma unroll
-        for (int r = 0; r < 2; r++) {
-            const int row = row0 + wm * 64 + i * 16 + r * 8 + lane / 4;
-            if (row < g.rows)
-#pragma unroll
-                for (int j = 0; j < 8; j++)
-                    store_pair(g, row, n0 + j * 8 + lane % 4 * 2,
-                               make_float2(acc[i][j][2 * r], acc[i][j][2 * r + 1]));
-        }
+        store_tile(g, acc[i], bias, row0 + wm * 64 + i * 16 + lane / 4, column);
 }
 
 template <bool K16, int MW, int NW> cudaError_t launch(const struct tt_k_gemm_f16 *g, void *stream)

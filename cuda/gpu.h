@@ -1,31 +1,35 @@
 /* cuda/gpu.h: the network on one device: its weights, its memory, its stages. Used by backend.c and the
  * tests.
  *
- * Nothing here knows of requests or devices to choose from; functions queue work on gpu->stream and return a
- * cudaError_t as int. One slab holds the weights, another everything else: the features of one clip, and
+ * Nothing here knows of requests. One slab holds the weights, another everything else: the features of one clip, and
  * below them a region that the backbone and the tracking of one tile of query points use in turn.
  */
 #ifndef TT_CUDA_GPU_H
 #define TT_CUDA_GPU_H
 
 #include "core/backend.h"
+#include "cuda/kernels.h"
 
+/* Matrices are FP32 as conv_f32.cu reads them, or FP16 packed as pack.h says; norms and biases are FP32. */
 struct tt_gpu_norm {
     float *gamma, *beta;
 };
 
 struct tt_gpu_block {
-    float *conv[2], *proj; /* [3][3][in][out]; proj [in][out] or NULL */
+    void *conv[2]; /* FP16: the second holds the projection too */
+    float *proj;   /* FP32 only; NULL where there is none */
     struct tt_gpu_norm norm[2];
 };
 
 struct tt_gpu_encoder_conv {
-    float *weight, *bias; /* [kernel][kernel][in][out], in padded to a multiple of 8 */
+    void *weight[2]; /* FP32: the first; FP16: of each orientation, or the first */
+    float *bias;
     struct tt_gpu_norm norm;
 };
 
 struct tt_gpu_product {
-    float *weight, *bias; /* [in][out] */
+    void *weight;
+    float *bias;
 };
 
 struct tt_gpu_layer {
@@ -45,53 +49,73 @@ struct tt_gpu_weights {
     float *head_w, *head_b; /* [4][width], [4] */
 };
 
-/* What a tile of query points needs, one after another in the work region. */
+/* What a tile of query points needs, one after another in the work region. void: FP32 or FP16. */
 struct tt_gpu_track {
-    float *supports;                        /* [queries][TT_SUPPORT_FLOATS] */
-    int *query_frame;                       /* [queries] */
-    float *query_xy;                        /* [queries][2] */
-    float *state, *init;                    /* [queries][frames][4] */
-    float *tokens;                          /* [rows][TT_K_TOKEN] */
-    float *h, *normed, *qkv, *mixed, *wide; /* [rows][width], ×1, ×3, ×1, ×4 */
-    float *volume;                          /* [2][volume queries·frames][49][56] */
-    float *maps[TT_ENCODER_CONVS];          /* [2·volume rows][positions][channels] */
-    float *norm;                            /* [2·volume rows][channels][2] */
+    float *supports;                   /* [queries][TT_SUPPORT_FLOATS] */
+    int *query_frame;                  /* [queries] */
+    float *query_xy;                   /* [queries][2] */
+    float *state, *init;               /* [queries][frames][4] */
+    void *tokens;                      /* [rows][TT_K_TOKEN] */
+    float *h;                          /* [rows][width], the residual stream */
+    void *normed, *qkv, *mixed, *wide; /* [rows][width], ×3, ×1, ×4 */
+    void *volume;                      /* [2][volume queries·frames][49][56], FP16: 64 */
+    float *maps[TT_ENCODER_CONVS];     /* FP32 only: [2·volume rows][positions][channels] */
+    float *norm;                       /* FP32 only: [2·volume rows][channels][2] */
 };
 
 /* What a tile of frames needs. */
 struct tt_gpu_backbone {
-    float *x, *h, *shortcut;  /* [frames][128][128][64], the largest maps */
+    void *x, *h, *shortcut;   /* [frames][128][128][64], the largest maps */
     float *partial, *norm[2]; /* [frames][64][64][2] sums; [frames][256][2] scale and shift */
     uint8_t *rgb;             /* [frames][256][256][3] */
 };
 
+struct tt_gpu;
+
+/* The stages, in FP32 or FP16. All but layout queue work and return a cudaError_t. */
+struct tt_gpu_network {
+    /* Lays out the work slab for the tiles in *gpu; with a NULL slab it only counts work_bytes. */
+    void (*layout)(struct tt_gpu *gpu);
+    /* Features of frames [first, first + frames) from rgb (host memory, [frames][256][256][3]). */
+    int (*features)(struct tt_gpu *gpu, const uint8_t *rgb, int first, int frames);
+    /* Supports of the query points in track.query_frame and query_xy, into track.supports. */
+    int (*supports)(struct tt_gpu *gpu, int queries, int frames);
+    /* First estimate: track.state from supports, query_frame, query_xy. */
+    int (*initialise)(struct tt_gpu *gpu, int queries, int frames);
+    /* One refinement of track.state. */
+    int (*refine)(struct tt_gpu *gpu, int queries, int frames);
+};
+
+extern const struct tt_gpu_network tt_gpu_network_f32; /* network.c */
+extern const struct tt_gpu_network tt_gpu_network_f16; /* network_f16.c; size small only */
+
 struct tt_gpu {
     void *stream;
     const struct tt_model_shape *shape;
+    const struct tt_gpu_network *network;
+    enum tt_precision precision;
+    enum tt_k_mma mma;
     int frame_tile, query_tile, volume_tile;
     struct tt_gpu_weights weights;
     unsigned char *weight_slab, *work_slab; /* owned: device memory */
     size_t weight_bytes, work_bytes;
-    float *features[TT_LEVELS]; /* [47][size][size][channels] */
+    void *features[TT_LEVELS]; /* [47][size][size][channels] */
     struct tt_gpu_backbone backbone;
     struct tt_gpu_track track;
 };
 
-/* load.c: fills gpu->weights. TT_SHRINK_TILE where device memory is short, as tt_gpu_status says. */
+/* load.c: fills gpu->weights for gpu->precision. TT_SHRINK_TILE where device memory is short. */
 enum tt_status tt_gpu_load(struct tt_gpu *gpu, const struct tt_weights *weights, struct tt_error *err);
 
-/* network.c: lays out the work slab for the tiles in *gpu; with a NULL slab it only counts work_bytes. */
-void tt_gpu_layout(struct tt_gpu *gpu);
-/* Features of frames [first, first + frames) from rgb (host memory, [frames][256][256][3]). */
-int tt_gpu_features(struct tt_gpu *gpu, const uint8_t *rgb, int first, int frames);
-/* Supports of query points, gpu->track.query_frame and query_xy being filled in, into gpu->track.supports. */
-int tt_gpu_supports(struct tt_gpu *gpu, int queries, int frames);
-/* First estimate: gpu->track.state from supports, query_frame, query_xy. */
-int tt_gpu_initialise(struct tt_gpu *gpu, int queries, int frames);
-/* Where gpu->track.init has an x that is not NaN, it replaces the state. */
-int tt_gpu_replace(struct tt_gpu *gpu, int queries, int frames);
-/* One refinement of gpu->track.state. */
-int tt_gpu_refine(struct tt_gpu *gpu, int queries, int frames);
+/* The convolution variant of a layer, which decides how its weights are packed. */
+enum tt_k_conv_variant tt_gpu_conv_variant(enum tt_k_mma mma, int stride, int out_channels);
+
+/* A piece of the work slab (NULL while counting), aligned to 256 bytes. */
+void *tt_gpu_take(unsigned char *base, size_t *used, size_t bytes);
+/* Lays out features, then backbone and track below them; value: bytes of an activation. */
+size_t tt_gpu_layout_features(struct tt_gpu *gpu, size_t value);
+size_t tt_gpu_layout_backbone(struct tt_gpu *gpu, size_t used, size_t value);
+size_t tt_gpu_layout_track(struct tt_gpu *gpu, size_t used, size_t value, int volume_row);
 
 /* device.c: what a cudaError_t asks for, with its text. */
 enum tt_status tt_gpu_status(int error, const char *what, struct tt_error *err);

@@ -158,7 +158,8 @@ struct tt_k_cost {
     int queries, frames, row;
 };
 int tt_k_cost_f32(const struct tt_k_cost *cost, void *stream);
-int tt_k_cost_f16(const struct tt_k_cost *cost, void *stream);
+/* On tensor cores (cost_f16.cu). */
+int tt_k_cost_f16(const struct tt_k_cost *cost, enum tt_k_mma mma, void *stream);
 
 /* ---- correlation.cu ---- */
 
@@ -171,6 +172,27 @@ int tt_k_cost_f16(const struct tt_k_cost *cost, void *stream);
 enum { TT_K_VOLUME_ROW = 56 };
 int tt_k_correlate_f32(const float *grid, const float *support, const float *state, float *volume,
                        int queries, int frames, int row, int size, int channels, float scale, void *stream);
+
+/* ---- correlation_f16.cu, encoder_f16.cu ---- */
+
+/* The same on tensor cores, features in FP16. volume: out, [2][queries·frames][49][64] halfs in the column
+ * order that correlation_f16.cu describes and tt_pack_encoder_f16 packs for. channels: 64, 128 or 256. */
+enum { TT_K_VOLUME_ROW_F16 = 64 };
+int tt_k_correlate_f16(const uint16_t *grid, const float *support, const float *state, uint16_t *volume,
+                       int queries, int frames, int row, int size, int channels, float scale,
+                       enum tt_k_mma mma, void *stream);
+
+/* Small's encoder of one level: 5×5 stride 4, group norm, ReLU, 2×2 stride 2, group norm, ReLU. */
+struct tt_k_encode_f16 {
+    const uint16_t *volume;    /* [2][rows][49][64], from tt_k_correlate_f16 */
+    const uint16_t *weight[2]; /* of each orientation, packed by tt_pack_encoder_f16 */
+    const uint16_t
+        *weight2; /* [4·64][128] (position, channel), packed by tt_pack_matrix_f16, and 2 KB more */
+    const float *bias[2], *gamma[2], *beta[2]; /* [64] and [128] */
+    uint16_t *out;     /* patch p, orientation o at out + p·out_row + 128·o: 128 halfs */
+    int rows, out_row; /* out_row: even */
+};
+int tt_k_encode_f16(const struct tt_k_encode_f16 *encode, enum tt_k_mma mma, void *stream);
 
 /* ---- mixer.cu, attention.cu ---- */
 
@@ -189,7 +211,8 @@ int tt_k_head_f32(const float *h, const float *gamma, const float *beta, const f
 /* Attention with ALiBi slopes; the first half of the heads looks back in time, the second half ahead.
  * qkv [queries][frames][3][heads][64]; out [queries][frames][heads][64]. frames <= 64. */
 int tt_k_attention_f32(const float *qkv, float *out, int queries, int frames, int heads, void *stream);
-int tt_k_attention_f16(const uint16_t *qkv, uint16_t *out, int queries, int frames, int heads, void *stream);
+int tt_k_attention_f16(const uint16_t *qkv, uint16_t *out, int queries, int frames, int heads,
+                       enum tt_k_mma mma, void *stream);
 
 #ifdef __cplusplus
 }

@@ -6,7 +6,7 @@
  * memory; a missing tensor cannot happen after tt_weights_open, and is TT_REFUSE.
  */
 #include "cuda/gpu.h"
-#include "cuda/kernels.h"
+#include "cuda/pack.h"
 
 #include <cuda_runtime_api.h>
 #include <stdarg.h>
@@ -17,19 +17,41 @@
 struct loader {
     const struct tt_weights *file;
     unsigned char *device, *host; /* NULL while counting */
+    int half;                     /* matrices in FP16, packed */
+    enum tt_k_mma mma;
     size_t used;
     enum tt_status status;
     struct tt_error *err;
 };
 
-/* Room for n floats; *host: where to write them, NULL while counting. */
+/* Room for n bytes; *host: where to write them, NULL while counting. */
+static void *reserve_bytes(struct loader *l, size_t n, void **host)
+{
+    void *device = l->device ? l->device + l->used : NULL;
+
+    *host = l->host ? l->host + l->used : NULL;
+    l->used += (n + 255) / 256 * 256;
+    return device;
+}
+
 static float *reserve(struct loader *l, size_t n, float **host)
 {
-    float *device = (float *)(l->device + l->used);
+    void *at, *device = reserve_bytes(l, n * sizeof(float), &at);
 
-    *host = l->host ? (float *)(l->host + l->used) : NULL;
-    l->used += (n * sizeof(float) + 255) / 256 * 256;
-    return l->device ? device : NULL;
+    *host = at;
+    return device;
+}
+
+/* Packed matrices are followed by 2 KB that kernels read ahead. */
+static void *reserve_packed(struct loader *l, size_t n, void **host)
+{
+    return reserve_bytes(l, n * sizeof(uint16_t) + 2048, host);
+}
+
+static void check_memory(struct loader *l, int failed)
+{
+    if (failed && !l->status)
+        l->status = tt_fail(l->err, TT_RETRY_LATER, "no memory for the weights");
 }
 
 /* The tensor as FP32 in new memory, or NULL (status set). */
@@ -104,43 +126,119 @@ static struct tt_gpu_norm norm(struct loader *l, int n, const char *prefix)
 static struct tt_gpu_product product(struct loader *l, int out, int in, int in_padded, int parts,
                                      const char *const *prefix)
 {
-    float *w, *b, *bias;
-    struct tt_gpu_product p = {reserve(l, (size_t)in_padded * out * parts, &w),
-                               reserve(l, (size_t)out * parts, &b)};
+    size_t n = (size_t)in_padded * (size_t)(out * parts);
+    struct tt_gpu_product p;
+    float *bias_host, *bias, *matrix = NULL;
+    void *packed = NULL;
     char name[96];
 
+    p.weight = l->half ? reserve_packed(l, n, &packed) : reserve(l, n, &matrix);
+    p.bias = reserve(l, (size_t)(out * parts), &bias_host);
+    if (packed)
+        check_memory(l, !(matrix = calloc(n, sizeof *matrix)));
     for (int i = 0; i < parts; i++) {
         snprintf(name, sizeof name, "%s.weight", prefix[i]);
-        put_taps(l, w, out, in, in_padded, 1, out * parts, out * i, name);
+        put_taps(l, matrix, out, in, in_padded, 1, out * parts, out * i, name);
         snprintf(name, sizeof name, "%s.bias", prefix[i]);
-        bias = b && !l->status ? read_tensor(l, out, name) : NULL;
+        bias = bias_host && !l->status ? read_tensor(l, out, name) : NULL;
         if (bias)
-            memcpy(b + out * i, bias, (size_t)out * sizeof *b);
+            memcpy(bias_host + out * i, bias, (size_t)out * sizeof *bias);
         free(bias);
     }
+    if (packed && !l->status)
+        tt_pack_matrix_f16(packed, matrix, in_padded, out * parts);
+    if (packed)
+        free(matrix);
     return p;
+}
+
+enum tt_k_conv_variant tt_gpu_conv_variant(enum tt_k_mma mma, int stride, int out_channels)
+{
+    if (stride == 2)
+        return TT_CONV_S2_128x128_C32;
+    if (out_channels == 64)
+        return mma == TT_MMA_K16 ? TT_CONV_256x64_C64 : TT_CONV_256x64_C32;
+    return mma == TT_MMA_K16 ? TT_CONV_128x128_C64 : TT_CONV_128x128_C32;
+}
+
+/* A 3×3 convolution in FP16; proj: its projection's name, or NULL. */
+static void *conv_f16(struct loader *l, int stride, int out, int in, int proj_in, const char *name, const char *proj)
+{
+    void *host, *device = reserve_packed(l, (size_t)(9 * in + proj_in) * (size_t)out, &host);
+    float *w, *p = NULL;
+
+    if (!host || l->status)
+        return device;
+    w = read_tensor(l, (int64_t)out * in * 9, name);
+    if (w && proj)
+        p = read_tensor(l, (int64_t)out * proj_in, proj);
+    if (w && (p || !proj))
+        check_memory(l, tt_pack_conv_f16(host, w, p, out, in, proj_in,
+                                         tt_k_conv_f16_chunk(tt_gpu_conv_variant(l->mma, stride, out))));
+    free(w);
+    free(p);
+    return device;
+}
+
+static void load_block(struct loader *l, struct tt_gpu_block *block, const struct tt_resnet_group *group, int first,
+                       const char *prefix)
+{
+    int out = group->out_channels, in = first ? group->in_channels : out, stride = first ? group->stride : 1;
+    char name[2][112], proj[112];
+
+    for (int i = 0; i < 2; i++) {
+        snprintf(name[i], sizeof name[i], "%s.bn_%d", prefix, i);
+        block->norm[i] = norm(l, i ? out : in, name[i]);
+        snprintf(name[i], sizeof name[i], "%s.conv_%d.weight", prefix, i);
+    }
+    snprintf(proj, sizeof proj, "%s.proj_conv.weight", prefix);
+    block->proj = NULL;
+    if (l->half) {
+        block->conv[0] = conv_f16(l, stride, out, in, 0, name[0], NULL);
+        block->conv[1] = conv_f16(l, 1, out, out, first ? in : 0, name[1], first ? proj : NULL);
+        return;
+    }
+    block->conv[0] = conv(l, out, in, in, 3, name[0]);
+    block->conv[1] = conv(l, out, out, out, 3, name[1]);
+    if (first)
+        block->proj = conv(l, out, in, in, 1, proj);
 }
 
 static void load_backbone(struct loader *l, struct tt_gpu_weights *w)
 {
-    char prefix[80], name[112];
+    char prefix[80];
 
     w->stem = conv(l, TT_STEM_CHANNELS, 3, 3, TT_STEM_KERNEL, "resnet_torch.initial_conv.weight");
     for (int g = 0; g < TT_RESNET_GROUPS; g++)
         for (int b = 0; b < TT_RESNET_BLOCKS; b++) {
-            struct tt_gpu_block *block = &w->block[g][b];
-            int out = tt_resnet_groups[g].out_channels, in = b ? out : tt_resnet_groups[g].in_channels;
-
             snprintf(prefix, sizeof prefix, "resnet_torch.block_groups.%d.blocks.%d", g, b);
-            for (int i = 0; i < 2; i++) {
-                snprintf(name, sizeof name, "%s.bn_%d", prefix, i);
-                block->norm[i] = norm(l, i ? out : in, name);
-                snprintf(name, sizeof name, "%s.conv_%d.weight", prefix, i);
-                block->conv[i] = conv(l, out, i ? out : in, i ? out : in, 3, name);
-            }
-            snprintf(name, sizeof name, "%s.proj_conv.weight", prefix);
-            block->proj = b ? NULL : conv(l, out, in, in, 1, name);
+            load_block(l, &w->block[g][b], &tt_resnet_groups[g], b == 0, prefix);
         }
+}
+
+/* Small's two convolutions in FP16. */
+static void load_encoder_f16(struct loader *l, struct tt_gpu_encoder_conv *e, int i, const char *name)
+{
+    void *host[2] = {NULL, NULL};
+    float *w, *matrix = NULL;
+    int64_t count = i ? 128 * 64 * 4 : 64 * 49 * 25;
+
+    for (int o = 0; o < (i ? 1 : 2); o++)
+        e->weight[o] = reserve_packed(l, i ? 256 * 128 : 25 * 64 * 64, &host[o]);
+    if (!host[0] || l->status)
+        return;
+    w = read_tensor(l, count, name);
+    if (w && i) {
+        matrix = calloc(256 * 128, sizeof *matrix);
+        check_memory(l, !matrix);
+        put_taps(l, matrix, 128, 64, 64, 4, 128, 0, name);
+        if (!l->status)
+            tt_pack_matrix_f16(host[0], matrix, 256, 128);
+    } else if (w) {
+        check_memory(l, tt_pack_encoder_f16(host[0], w, 0) || tt_pack_encoder_f16(host[1], w, 1));
+    }
+    free(matrix);
+    free(w);
 }
 
 static void load_encoders(struct loader *l, struct tt_gpu_weights *w, const struct tt_model_shape *shape)
@@ -153,8 +251,11 @@ static void load_encoders(struct loader *l, struct tt_gpu_weights *w, const stru
             struct tt_gpu_encoder_conv *e = &w->encoder[level][i];
 
             snprintf(name, sizeof name, "cmdtop.%d.conv.%d.0.weight", level, i);
-            e->weight =
-                conv(l, c->out_channels, c->in_channels, (c->in_channels + 7) / 8 * 8, c->kernel, name);
+            if (l->half)
+                load_encoder_f16(l, e, i, name);
+            else
+                e->weight[0] =
+                    conv(l, c->out_channels, c->in_channels, (c->in_channels + 7) / 8 * 8, c->kernel, name);
             e->bias = plain(l, c->out_channels, c->out_channels, "cmdtop.%d.conv.%d.0.bias", level, i);
             snprintf(name, sizeof name, "cmdtop.%d.conv.%d.1", level, i);
             e->norm = norm(l, c->out_channels, name);
@@ -205,7 +306,7 @@ static void load_all(struct loader *l, struct tt_gpu_weights *w, const struct tt
 
 enum tt_status tt_gpu_load(struct tt_gpu *gpu, const struct tt_weights *weights, struct tt_error *err)
 {
-    struct loader l = {.file = weights, .err = err};
+    struct loader l = {.file = weights, .err = err, .half = gpu->precision == TT_FP16, .mma = gpu->mma};
     int error;
 
     load_all(&l, &gpu->weights, gpu->shape);

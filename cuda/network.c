@@ -11,7 +11,7 @@
 
 enum { MAP_VALUES = 128 * 128 * 64 }; /* the largest feature map */
 
-static void *take(unsigned char *base, size_t *used, size_t bytes)
+void *tt_gpu_take(unsigned char *base, size_t *used, size_t bytes)
 {
     void *p = base ? base + *used : NULL;
 
@@ -19,68 +19,72 @@ static void *take(unsigned char *base, size_t *used, size_t bytes)
     return p;
 }
 
-static float *take_floats(unsigned char *base, size_t *used, size_t n)
+size_t tt_gpu_layout_features(struct tt_gpu *gpu, size_t value)
 {
-    return take(base, used, n * sizeof(float));
+    size_t used = 0;
+
+    for (int level = 0; level < TT_LEVELS; level++) {
+        const struct tt_level_shape *s = &tt_level_shapes[level];
+
+        gpu->features[level] = tt_gpu_take(gpu->work_slab, &used,
+                                           value * TT_CLIP_FRAMES * (size_t)(s->size * s->size * s->channels));
+    }
+    return used;
 }
 
-static size_t layout_backbone(struct tt_gpu *gpu, size_t used)
+size_t tt_gpu_layout_backbone(struct tt_gpu *gpu, size_t used, size_t value)
 {
     struct tt_gpu_backbone *b = &gpu->backbone;
     unsigned char *base = gpu->work_slab;
     size_t frames = (size_t)gpu->frame_tile;
 
-    b->x = take_floats(base, &used, frames * MAP_VALUES);
-    b->h = take_floats(base, &used, frames * MAP_VALUES);
-    b->shortcut = take_floats(base, &used, frames * MAP_VALUES);
-    b->partial = take_floats(base, &used, frames * 64 * 64 * 2);
+    b->x = tt_gpu_take(base, &used, frames * MAP_VALUES * value);
+    b->h = tt_gpu_take(base, &used, frames * MAP_VALUES * value);
+    b->shortcut = tt_gpu_take(base, &used, frames * MAP_VALUES * value);
+    b->partial = tt_gpu_take(base, &used, frames * 64 * 64 * 2 * sizeof(float));
     for (int i = 0; i < 2; i++)
-        b->norm[i] = take_floats(base, &used, frames * 256 * 2);
-    b->rgb = take(base, &used, frames * TT_FRAME_BYTES);
+        b->norm[i] = tt_gpu_take(base, &used, frames * 256 * 2 * sizeof(float));
+    b->rgb = tt_gpu_take(base, &used, frames * TT_FRAME_BYTES);
     return used;
 }
 
-static size_t layout_track(struct tt_gpu *gpu, size_t used)
+size_t tt_gpu_layout_track(struct tt_gpu *gpu, size_t used, size_t value, int volume_row)
 {
     struct tt_gpu_track *t = &gpu->track;
     unsigned char *base = gpu->work_slab;
     size_t queries = (size_t)gpu->query_tile, rows = queries * TT_CLIP_FRAMES;
     size_t width = (size_t)gpu->shape->width, patches = (size_t)gpu->volume_tile * TT_CLIP_FRAMES * 2;
 
-    t->supports = take_floats(base, &used, queries * TT_SUPPORT_FLOATS);
-    t->query_frame = take(base, &used, queries * sizeof(int));
-    t->query_xy = take_floats(base, &used, queries * 2);
-    t->state = take_floats(base, &used, rows * 4);
-    t->init = take_floats(base, &used, rows * 4);
-    t->tokens = take_floats(base, &used, rows * TT_K_TOKEN);
-    t->h = take_floats(base, &used, rows * width);
-    t->normed = take_floats(base, &used, rows * width);
-    t->qkv = take_floats(base, &used, rows * width * 3);
-    t->mixed = take_floats(base, &used, rows * width);
-    t->wide = take_floats(base, &used, rows * width * TT_MIXER_WIDENING);
-    t->volume = take_floats(base, &used, patches * TT_SUPPORT_AREA * TT_K_VOLUME_ROW);
-    for (int i = 0; i < gpu->shape->encoder_convs; i++) {
-        const struct tt_encoder_conv *c = &gpu->shape->encoder[i];
-
-        t->maps[i] =
-            take_floats(base, &used, patches * (size_t)(c->out_size * c->out_size * c->out_channels));
-    }
-    t->norm = take_floats(base, &used, patches * 128 * 2);
+    t->supports = tt_gpu_take(base, &used, queries * TT_SUPPORT_FLOATS * sizeof(float));
+    t->query_frame = tt_gpu_take(base, &used, queries * sizeof(int));
+    t->query_xy = tt_gpu_take(base, &used, queries * 2 * sizeof(float));
+    t->state = tt_gpu_take(base, &used, rows * 4 * sizeof(float));
+    t->init = tt_gpu_take(base, &used, rows * 4 * sizeof(float));
+    t->tokens = tt_gpu_take(base, &used, rows * TT_K_TOKEN * value);
+    t->h = tt_gpu_take(base, &used, rows * width * sizeof(float));
+    t->normed = tt_gpu_take(base, &used, rows * width * value);
+    t->qkv = tt_gpu_take(base, &used, rows * width * 3 * value);
+    t->mixed = tt_gpu_take(base, &used, rows * width * value);
+    t->wide = tt_gpu_take(base, &used, rows * width * TT_MIXER_WIDENING * value);
+    t->volume = tt_gpu_take(base, &used, patches * (size_t)(TT_SUPPORT_AREA * volume_row) * value);
     return used;
 }
 
-void tt_gpu_layout(struct tt_gpu *gpu)
+static void layout(struct tt_gpu *gpu)
 {
-    size_t used = 0, backbone, track;
+    struct tt_gpu_track *t = &gpu->track;
+    size_t features = tt_gpu_layout_features(gpu, sizeof(float));
+    size_t backbone = tt_gpu_layout_backbone(gpu, features, sizeof(float));
+    size_t track = tt_gpu_layout_track(gpu, features, sizeof(float), TT_K_VOLUME_ROW);
+    size_t patches = (size_t)gpu->volume_tile * TT_CLIP_FRAMES * 2;
 
-    for (int level = 0; level < TT_LEVELS; level++) {
-        const struct tt_level_shape *s = &tt_level_shapes[level];
+    for (int i = 0; i < gpu->shape->encoder_convs; i++) {
+        const struct tt_encoder_conv *c = &gpu->shape->encoder[i];
+        size_t values = (size_t)(c->out_size * c->out_size * c->out_channels);
 
-        gpu->features[level] = take_floats(
-            gpu->work_slab, &used, (size_t)TT_CLIP_FRAMES * (size_t)(s->size * s->size * s->channels));
+        t->maps[i] = tt_gpu_take(gpu->work_slab, &track, patches * values * sizeof(float));
     }
-    backbone = layout_backbone(gpu, used);
-    track = layout_track(gpu, used);
+    t->norm = tt_gpu_take(gpu->work_slab, &track, patches * 128 * 2 * sizeof(float));
     gpu->work_bytes = backbone > track ? backbone : track;
 }
 
@@ -136,7 +140,7 @@ static int block(struct tt_gpu *gpu, const struct tt_gpu_block *w, int frames, i
     if (!error)
         error = instance_norm(gpu, b->h, &w->norm[1], 1, frames, out_size, out);
     if (!error) {
-        float *sum = w->proj ? b->shortcut : b->x;
+        void *sum = w->proj ? b->shortcut : b->x;
 
         c.in = b->h, c.norm = b->norm[1], c.weight = w->conv[1], c.in_h = c.in_w = out_size, c.in_c = out;
         c.stride = 1, c.pad = 1, c.add = sum, c.out = sum;
@@ -166,14 +170,14 @@ static int features_tile(struct tt_gpu *gpu, const uint8_t *rgb, int first, int 
         if (level >= 0 && !error) {
             int64_t pixels = (int64_t)s->out_size * s->out_size;
 
-            error = tt_k_l2_f32(b->x, gpu->features[level] + first * pixels * s->out_channels,
+            error = tt_k_l2_f32(b->x, (float *)gpu->features[level] + first * pixels * s->out_channels,
                                 frames * pixels, s->out_channels, gpu->stream);
         }
     }
     return error;
 }
 
-int tt_gpu_features(struct tt_gpu *gpu, const uint8_t *rgb, int first, int frames)
+static int features(struct tt_gpu *gpu, const uint8_t *rgb, int first, int frames)
 {
     int error = 0;
 
@@ -187,7 +191,7 @@ int tt_gpu_features(struct tt_gpu *gpu, const uint8_t *rgb, int first, int frame
 
 /* ---- supports, first estimate ---- */
 
-int tt_gpu_supports(struct tt_gpu *gpu, int queries, int frames)
+static int supports(struct tt_gpu *gpu, int queries, int frames)
 {
     struct tt_gpu_track *t = &gpu->track;
     int error = 0;
@@ -202,7 +206,7 @@ int tt_gpu_supports(struct tt_gpu *gpu, int queries, int frames)
     return error;
 }
 
-int tt_gpu_initialise(struct tt_gpu *gpu, int queries, int frames)
+static int initialise(struct tt_gpu *gpu, int queries, int frames)
 {
     struct tt_gpu_track *t = &gpu->track;
     const struct tt_gpu_weights *w = &gpu->weights;
@@ -228,11 +232,6 @@ int tt_gpu_initialise(struct tt_gpu *gpu, int queries, int frames)
     return tt_k_cost_f32(&c, gpu->stream);
 }
 
-int tt_gpu_replace(struct tt_gpu *gpu, int queries, int frames)
-{
-    return tt_k_state_init(gpu->track.init, gpu->track.state, queries * frames, gpu->stream);
-}
-
 /* ---- refinement ---- */
 
 /* Correlation embeddings of `queries` query points from number `first` on, at one level. */
@@ -251,7 +250,7 @@ static int encode(struct tt_gpu *gpu, int level, int first, int queries, int fra
         const struct tt_gpu_encoder_conv *w = &gpu->weights.encoder[level][i];
         const struct tt_k_conv_f32 c = {.in = i ? t->maps[i - 1] : t->volume,
                                         .norm = i ? t->norm : NULL,
-                                        .weight = w->weight,
+                                        .weight = w->weight[0],
                                         .bias = w->bias,
                                         .out = t->maps[i],
                                         .frames = patches,
@@ -273,7 +272,7 @@ static int encode(struct tt_gpu *gpu, int level, int first, int queries, int fra
     }
     return error ? error
                  : tt_k_relu_mean_f32(t->maps[gpu->shape->encoder_convs - 1], t->norm,
-                                      t->tokens + (size_t)first * frames * TT_K_TOKEN + 2 +
+                                      (float *)t->tokens + (size_t)first * frames * TT_K_TOKEN + 2 +
                                           level * TT_LEVEL_EMBEDDING,
                                       patches, rows, TT_K_TOKEN, positions, channels, gpu->stream);
 }
@@ -324,7 +323,7 @@ static int layer(struct tt_gpu *gpu, const struct tt_gpu_layer *w, int queries, 
     return error;
 }
 
-int tt_gpu_refine(struct tt_gpu *gpu, int queries, int frames)
+static int refine(struct tt_gpu *gpu, int queries, int frames)
 {
     struct tt_gpu_track *t = &gpu->track;
     const struct tt_gpu_weights *w = &gpu->weights;
@@ -346,3 +345,11 @@ int tt_gpu_refine(struct tt_gpu *gpu, int queries, int frames)
                  : tt_k_head_f32(t->h, w->norm_out.gamma, w->norm_out.beta, w->head_w, w->head_b, t->state,
                                  rows, width, gpu->stream);
 }
+
+const struct tt_gpu_network tt_gpu_network_f32 = {
+    .layout = layout,
+    .features = features,
+    .supports = supports,
+    .initialise = initialise,
+    .refine = refine,
+};

@@ -26,6 +26,10 @@ void tt_pack_matrix_f16(uint16_t *packed, const float *matrix, int k, int n);
 int tt_pack_conv_f16(uint16_t *packed, const float *weight, const float *projection, int out_c, int in_c,
                      int proj_c, int chunk);
 
+/* weight [64][49][5][5] of small's first encoder convolution, for the volumes of an orientation (0 or 1) as
+ * tt_k_correlate_f16 writes them. packed: out, 25·64·64. Returns 0, or -1 without memory. */
+int tt_pack_encoder_f16(uint16_t *packed, const float *weight, int orientation);
+
 #ifdef __cplusplus
 }
 #endif

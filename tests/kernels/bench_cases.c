@@ -278,12 +278,6 @@ static int launch_attention_f32(const void *context, int set, void *stream)
     const struct small *s = context;
     return tt_k_attention_f32(s->in[set], s->out[set], QUERIES, FRAMES, HEADS, stream);
 }
-static int launch_attention_f16(const void *context, int set, void *stream)
-{
-    const struct small *s = context;
-    return tt_k_attention_f16(s->in[set], s->out[set], QUERIES, FRAMES, HEADS, stream);
-}
-
 void bench_small(void)
 {
     enum { BIG = FRAMES * 16384 * 64 };
@@ -304,16 +298,13 @@ void bench_small(void)
         {"head_f32", launch_head, 0, (size_t)ROWS * WIDTH * 4, (size_t)ROWS * 16},
         {"attention_f32", launch_attention_f32, attention, (size_t)ROWS * WIDTH * 12,
          (size_t)ROWS * WIDTH * 4},
-        {"attention_f16", launch_attention_f16, attention, (size_t)ROWS * WIDTH * 6,
-         (size_t)ROWS * WIDTH * 2},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
         struct small s = {.a = random_f32(1 << 16, 0.1f),
                           .b = random_f32(1 << 16, 0.1f),
                           .state = random_f32((size_t)ROWS * 4, 100.0f)};
         for (int k = 0; k < BENCH_SETS; k++) {
-            s.in[k] = cases[i].launch == launch_attention_f16 || cases[i].launch == launch_l2_f16 ||
-                              cases[i].launch == launch_partial_f16
+            s.in[k] = cases[i].launch == launch_l2_f16 || cases[i].launch == launch_partial_f16
                           ? (void *)random_f16(cases[i].in_bytes / 2, 1.0f)
                           : (void *)random_f32(cases[i].in_bytes / 4, 1.0f);
             s.out[k] = kern_device(cases[i].out_bytes);
@@ -349,12 +340,6 @@ static int launch_cost_f32(const void *context, int set, void *stream)
     return tt_k_cost_f32(context, stream);
 }
 
-static int launch_cost_f16(const void *context, int set, void *stream)
-{
-    (void)set;
-    return tt_k_cost_f16(context, stream);
-}
-
 void bench_track_f32(void)
 {
     static const int sizes[] = {64, 32, 128}, channels[] = {128, 256, 64};
@@ -387,13 +372,139 @@ void bench_track_f32(void)
                           .queries = QUERIES,
                           .frames = FRAMES,
                           .row = 384};
-    struct bench b = {.flop = 2.0 * ROWS * (1024.0 * 256 + 4096.0 * 128),
-                      .bytes = 4.0 * (double)(lo + hi),
-                      .launch = launch_cost_f32,
-                      .context = &c};
+    const struct bench b = {.flop = 2.0 * ROWS * (1024.0 * 256 + 4096.0 * 128),
+                            .bytes = 4.0 * (double)(lo + hi),
+                            .launch = launch_cost_f32,
+                            .context = &c};
     bench_run(&b, "cost_f32, 256 queries");
-    c.lowres = random_f16(lo, 0.1f), c.hires = random_f16(hi, 0.1f);
-    b.launch = launch_cost_f16, b.bytes /= 2.0;
-    bench_run(&b, "cost_f16, 256 queries");
+    kern_free_all();
+}
+
+/* ---- tracking on tensor cores ---- */
+
+struct track_f16 {
+    enum tt_k_mma mma;
+    int queries, size, channels;
+    const uint16_t *grid, *qkv[BENCH_SETS];
+    uint16_t *mixed;
+    const float *support, *state;
+    uint16_t *volume;
+    struct tt_k_encode_f16 encode;
+    struct tt_k_cost cost;
+};
+
+static int launch_correlate_f16(const void *context, int set, void *stream)
+{
+    const struct track_f16 *c = context;
+    (void)set;
+    return tt_k_correlate_f16(c->grid, c->support, c->state, c->volume, c->queries, FRAMES, 49 * c->channels,
+                              c->size, c->channels, (float)c->size / 256.0f, c->mma, stream);
+}
+
+static int launch_encode_f16(const void *context, int set, void *stream)
+{
+    const struct track_f16 *c = context;
+    (void)set;
+    return tt_k_encode_f16(&c->encode, c->mma, stream);
+}
+
+static int launch_both_f16(const void *context, int set, void *stream)
+{
+    const int status = launch_correlate_f16(context, set, stream);
+    return status ? status : launch_encode_f16(context, set, stream);
+}
+
+static int launch_cost_f16(const void *context, int set, void *stream)
+{
+    const struct track_f16 *c = context;
+    (void)set;
+    return tt_k_cost_f16(&c->cost, c->mma, stream);
+}
+
+static int launch_attention_f16(const void *context, int set, void *stream)
+{
+    const struct track_f16 *c = context;
+    return tt_k_attention_f16(c->qkv[set], c->mixed, QUERIES, FRAMES, HEADS, c->mma, stream);
+}
+
+/* State whose points lie in the frame, as nearly all do. */
+static float *random_state(int rows)
+{
+    float *state = kern_zeros(sizeof(*state) * (size_t)rows * 4);
+    for (int i = 0; i < rows; i++)
+        state[4 * i] = 128.0f + 124.0f * kern_uniform(), state[4 * i + 1] = 128.0f + 124.0f * kern_uniform();
+    return kern_upload(state, sizeof(*state) * (size_t)rows * 4);
+}
+
+static void bench_correlation_f16(struct track_f16 *c, int queries)
+{
+    static const int sizes[] = {64, 32, 128}, channels[] = {128, 256, 64};
+    const int rows = queries * FRAMES, k = c->mma == TT_MMA_K16 ? 16 : 8;
+    const double encode_flop = 2.0 * rows * 2 * (64.0 * 49 * 64 + 256.0 * 128),
+                 volume = 2.0 * rows * 2 * 49 * 64;
+    c->queries = queries;
+    c->state = random_state(rows);
+    c->volume = kern_device((size_t)volume);
+    c->encode = (struct tt_k_encode_f16){.volume = c->volume,
+                                         .out = kern_device((size_t)rows * TT_K_TOKEN * 2),
+                                         .rows = rows,
+                                         .out_row = TT_K_TOKEN};
+    c->encode.weight2 = random_f16(256 * 128 + 1024, 0.06f);
+    for (int o = 0; o < 2; o++) {
+        c->encode.weight[o] = random_f16(25 * 64 * 64, 0.03f);
+        c->encode.bias[o] = random_f32(128, 0.5f);
+        c->encode.gamma[o] = random_f32(128, 1.0f);
+        c->encode.beta[o] = random_f32(128, 0.5f);
+    }
+    for (int i = 0; i < 3; i++) {
+        c->size = sizes[i], c->channels = channels[i];
+        c->grid = random_f16((size_t)FRAMES * c->size * c->size * c->channels, 0.1f);
+        c->support = random_f32((size_t)queries * 49 * c->channels, 0.1f);
+        const double flop = 2.0 * rows * 64.0 * 49 * c->channels;
+        const struct bench b = {.flop = flop, .bytes = volume, .launch = launch_correlate_f16, .context = c};
+        const struct bench both = {
+            .flop = flop + encode_flop, .bytes = 2 * volume, .launch = launch_both_f16, .context = c};
+        bench_run(&b, "correlate_f16 k%d %d:%d, %d queries", k, c->size, c->channels, queries);
+        bench_run(&both, "correlate and encode_f16 k%d %d:%d, %d queries", k, c->size, c->channels, queries);
+    }
+    const struct bench b = {.flop = encode_flop, .bytes = volume, .launch = launch_encode_f16, .context = c};
+    bench_run(&b, "encode_f16 k%d, %d queries", k, queries);
+    kern_free_all();
+}
+
+void bench_track_f16(enum tt_k_mma mma)
+{
+    struct track_f16 c = {.mma = mma};
+    const int k = mma == TT_MMA_K16 ? 16 : 8;
+    for (int queries = 64; queries <= QUERIES; queries *= 2)
+        bench_correlation_f16(&c, queries);
+    const size_t lo = (size_t)FRAMES * 1024 * 256, hi = (size_t)FRAMES * 4096 * 128;
+    const float *q = random_f32(QUERIES * 384, 0.1f);
+    c.cost = (struct tt_k_cost){.lowres = random_f16(lo, 0.1f),
+                                .hires = random_f16(hi, 0.1f),
+                                .lowres_q = q,
+                                .hires_q = q + 256,
+                                .conv = random_f32(18, 0.3f),
+                                .occ_w = random_f32(12, 1.0f),
+                                .occ_b = random_f32(2, 1.0f),
+                                .query_xy = random_f32(QUERIES * 2, 100.0f),
+                                .query_frame = kern_upload(kern_zeros(QUERIES * 4), QUERIES * 4),
+                                .out = kern_device((size_t)ROWS * 16),
+                                .queries = QUERIES,
+                                .frames = FRAMES,
+                                .row = 384};
+    const struct bench cost = {.flop = 2.0 * ROWS * (1024.0 * 256 + 4096.0 * 128),
+                               .bytes = 2.0 * (double)(lo + hi),
+                               .launch = launch_cost_f16,
+                               .context = &c};
+    bench_run(&cost, "cost_f16 k%d, 256 queries", k);
+    for (int i = 0; i < BENCH_SETS; i++)
+        c.qkv[i] = random_f16((size_t)ROWS * WIDTH * 3, 1.0f);
+    c.mixed = kern_device((size_t)ROWS * WIDTH * 2);
+    const struct bench attention = {.flop = 2.0 * 2 * ROWS * FRAMES * WIDTH,
+                                    .bytes = 8.0 * ROWS * WIDTH,
+                                    .launch = launch_attention_f16,
+                                    .context = &c};
+    bench_run(&attention, "attention_f16 k%d", k);
     kern_free_all();
 }

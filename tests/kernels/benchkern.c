@@ -134,6 +134,7 @@ int main(void)
         bench_against(tflops[k ? CEILING_MMA_K16 : CEILING_MMA_K8]);
         bench_conv_f16(k ? TT_MMA_K16 : TT_MMA_K8);
         bench_gemm_f16(k ? TT_MMA_K16 : TT_MMA_K8);
+        bench_track_f16(k ? TT_MMA_K16 : TT_MMA_K8);
     }
     return 0;
 }

@@ -69,7 +69,7 @@ static float *random_features(size_t n, int channels)
     return x;
 }
 
-static void check_cost_kind(int half)
+static void check_cost_kind(int half, enum tt_k_mma mma)
 {
     enum { QUERIES = 5, FRAMES = 3, ROW = 400 };
     float *lo = random_features((size_t)FRAMES * 1024, 256),
@@ -114,15 +114,20 @@ static void check_cost_kind(int half)
                                 .queries = QUERIES,
                                 .frames = FRAMES,
                                 .row = ROW};
-    KERN_RUN(out, half ? tt_k_cost_f16(&c, NULL) : tt_k_cost_f32(&c, NULL));
-    kern_verdict(&out, want, QUERIES * FRAMES * 4, 0, 1e-5, 1e-4, "cost %s", half ? "f16" : "f32");
+    KERN_RUN(out, half ? tt_k_cost_f16(&c, mma, NULL) : tt_k_cost_f32(&c, NULL));
+    kern_verdict(&out, want, QUERIES * FRAMES * 4, 0, 1e-5, 1e-4, "cost %s",
+                 half ? mma == TT_MMA_K16 ? "f16 k16" : "f16 k8" : "f32");
     kern_free_all();
 }
 
 void check_cost(void)
 {
-    check_cost_kind(0);
-    check_cost_kind(1);
+    check_cost_kind(0, TT_MMA_K8);
+}
+
+void check_cost_f16(enum tt_k_mma mma)
+{
+    check_cost_kind(1, mma);
 }
 
 static void check_correlate_size(int size, int channels)
@@ -216,7 +221,7 @@ void check_head(void)
     check_head_width(9, 384);
 }
 
-static void check_attention_shape(int queries, int frames, int heads, int half)
+static void check_attention_shape(int queries, int frames, int heads, int half, enum tt_k_mma mma)
 {
     const size_t n = (size_t)queries * frames * heads * 64;
     float *qkv = kern_random(n * 3, 2.0f);
@@ -225,18 +230,25 @@ static void check_attention_shape(int queries, int frames, int heads, int half)
     ref_attention(want, qkv, queries, frames, heads);
     const void *qkv_d = half ? kern_upload(qkv_h, n * 6) : kern_upload(qkv, n * 12);
     struct kern_out out = kern_output(n * (half ? 2 : 4), NULL);
-    KERN_RUN(out, half ? tt_k_attention_f16(qkv_d, out.device, queries, frames, heads, NULL)
+    KERN_RUN(out, half ? tt_k_attention_f16(qkv_d, out.device, queries, frames, heads, mma, NULL)
                        : tt_k_attention_f32(qkv_d, out.device, queries, frames, heads, NULL));
-    kern_verdict(&out, want, n, half, half ? 5e-4 : 2e-6, half ? 5e-3 : 2e-5,
+    kern_verdict(&out, want, n, half, half ? 7e-4 : 2e-6, half ? 7e-3 : 2e-5,
                  "attention %s %d queries %d frames %d heads", half ? "f16" : "f32", queries, frames, heads);
     kern_free_all();
 }
 
 void check_attention(void)
 {
-    check_attention_shape(3, 47, 4, 0);
-    check_attention_shape(2, 64, 6, 0);
-    check_attention_shape(2, 1, 4, 0);
-    check_attention_shape(3, 47, 4, 1);
-    check_attention_shape(2, 33, 6, 1);
+    check_attention_shape(3, 47, 4, 0, TT_MMA_K8);
+    check_attention_shape(2, 64, 6, 0, TT_MMA_K8);
+    check_attention_shape(2, 1, 4, 0, TT_MMA_K8);
+}
+
+void check_attention_f16(enum tt_k_mma mma)
+{
+    check_attention_shape(3, 47, 4, 1, mma);
+    check_attention_shape(2, 33, 6, 1, mma);
+    check_attention_shape(2, 17, 4, 1, mma);
+    check_attention_shape(2, 64, 4, 1, mma);
+    check_attention_shape(5, 3, 6, 1, mma);
 }

@@ -15,5 +15,9 @@ void check_correlate(void);
 void check_tokens(void);
 void check_head(void);
 void check_attention(void);
+void check_cost_f16(enum tt_k_mma mma);
+void check_attention_f16(enum tt_k_mma mma);
+void check_correlate_f16(enum tt_k_mma mma);
+void check_encode_f16(enum tt_k_mma mma);
 
 #endif

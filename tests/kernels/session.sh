@@ -35,6 +35,10 @@ for path in sm75 native; do
     step golden "golden-small-$path" 40 "$bin/goldenkern-$path" "$data/golden/small-teddy47.golden.safetensors" \
         "$data/weights/tiletrack-small.safetensors"
 done
+for path in sm75 native; do
+    step golden "golden-small-fp16-$path" 40 "$bin/goldenkern-$path" "$data/golden/small-teddy47.golden.safetensors" \
+        "$data/weights/tiletrack-small.safetensors" fp16
+done
 step golden golden-base-native 40 "$bin/goldenkern-native" "$data/golden/base-bear8.golden.safetensors" base:11
 for path in sm75 native; do
     step "bench-$path" "bench-$path" 60 "$bin/benchkern-$path" >/dev/null

@@ -1,0 +1,246 @@
+/* cuda/network_f16.c: the order of the kernels in FP16 (size small).
+ *
+ * Activations, features and correlation volumes are FP16; sums, norms, softmax, the mixer's residual stream, positions
+ * and logits FP32. Instance norm statistics come from the convolution that writes a tensor, a block's projection is
+ * part of its second convolution. Work memory is laid out once; nothing here allocates. A CUDA error stops a stage at
+ * once and is returned as it is.
+ */
+#include "cuda/gpu.h"
+
+#include <cuda_runtime_api.h>
+
+static void layout(struct tt_gpu *gpu)
+{
+    size_t features = tt_gpu_layout_features(gpu, sizeof(uint16_t));
+    size_t backbone = tt_gpu_layout_backbone(gpu, features, sizeof(uint16_t));
+    size_t track = tt_gpu_layout_track(gpu, features, sizeof(uint16_t), TT_K_VOLUME_ROW_F16);
+
+    gpu->work_bytes = backbone > track ? backbone : track;
+}
+
+/* ---- backbone ---- */
+
+static int finish_norm(struct tt_gpu *gpu, const struct tt_gpu_norm *w, int which, int frames, int chunks, int size,
+                       int channels)
+{
+    struct tt_gpu_backbone *b = &gpu->backbone;
+
+    return tt_k_norm_finish(b->partial, w->gamma, w->beta, b->norm[which], frames, chunks, size * size, channels,
+                            TT_NORM_EPSILON, gpu->stream);
+}
+
+/* One residual block; gpu->backbone.x: in and out; *chunks: of the sums of x in gpu->backbone.partial, in and out. */
+static int block(struct tt_gpu *gpu, const struct tt_gpu_block *w, const struct tt_resnet_group *s, int first, int frames,
+                 int *chunks)
+{
+    struct tt_gpu_backbone *b = &gpu->backbone;
+    int out = s->out_channels, in = first ? s->in_channels : out, in_size = first ? s->in_size : s->out_size;
+    struct tt_k_conv_f16 c = {.in = b->x,
+                              .norm = b->norm[0],
+                              .weight = w->conv[0],
+                              .out = b->h,
+                              .partial = b->partial,
+                              .frames = frames,
+                              .in_size = in_size,
+                              .in_c = in,
+                              .out_size = s->out_size,
+                              .out_c = out,
+                              .variant = tt_gpu_conv_variant(gpu->mma, in_size / s->out_size, out)};
+    int error = finish_norm(gpu, &w->norm[0], 0, frames, *chunks, in_size, in);
+
+    if (!error)
+        error = tt_k_conv_f16(&c, gpu->mma, gpu->stream);
+    if (!error)
+        error = finish_norm(gpu, &w->norm[1], 1, frames, tt_k_conv_f16_tiles(c.variant, s->out_size), s->out_size, out);
+    if (error)
+        return error;
+    c.in = b->h, c.norm = b->norm[1], c.weight = w->conv[1], c.in_size = s->out_size, c.in_c = out;
+    c.variant = tt_gpu_conv_variant(gpu->mma, 1, out);
+    if (first) {
+        c.proj_in = b->x, c.proj_norm = b->norm[0], c.proj_size = in_size, c.proj_c = in, c.out = b->shortcut;
+        b->shortcut = b->x, b->x = c.out;
+    } else {
+        c.add = b->x, c.out = b->x;
+    }
+    *chunks = tt_k_conv_f16_tiles(c.variant, s->out_size);
+    return tt_k_conv_f16(&c, gpu->mma, gpu->stream);
+}
+
+static int features_tile(struct tt_gpu *gpu, const uint8_t *rgb, int first, int frames)
+{
+    static const int level_of_group[TT_RESNET_GROUPS] = {TT_HIGHEST, TT_HIRES, -1, TT_LOWRES};
+    enum { HALF = TT_CLIP_SIZE / 2, PIXELS = HALF * HALF };
+    struct tt_gpu_backbone *b = &gpu->backbone;
+    int chunks = (PIXELS + TT_K_NORM_CHUNK - 1) / TT_K_NORM_CHUNK;
+    int error = cudaMemcpyAsync(b->rgb, rgb, (size_t)frames * TT_FRAME_BYTES, cudaMemcpyHostToDevice,
+                                (cudaStream_t)gpu->stream);
+
+    if (!error)
+        error = tt_k_stem_f16(b->rgb, gpu->weights.stem, b->x, frames, TT_CLIP_SIZE, gpu->stream);
+    if (!error)
+        error = tt_k_norm_partial_f16(b->x, b->partial, frames, PIXELS, TT_STEM_CHANNELS, gpu->stream);
+    for (int g = 0; g < TT_RESNET_GROUPS && !error; g++) {
+        const struct tt_resnet_group *s = &tt_resnet_groups[g];
+        int level = level_of_group[g];
+        int64_t pixels = (int64_t)s->out_size * s->out_size;
+
+        for (int i = 0; i < TT_RESNET_BLOCKS && !error; i++)
+            error = block(gpu, &gpu->weights.block[g][i], s, i == 0, frames, &chunks);
+        if (level >= 0 && !error)
+            error = tt_k_l2_f16(b->x, (uint16_t *)gpu->features[level] + first * pixels * s->out_channels,
+                                frames * pixels, s->out_channels, gpu->stream);
+    }
+    return error;
+}
+
+static int features(struct tt_gpu *gpu, const uint8_t *rgb, int first, int frames)
+{
+    int error = 0;
+
+    for (int f = 0; f < frames && !error; f += gpu->frame_tile) {
+        int n = frames - f < gpu->frame_tile ? frames - f : gpu->frame_tile;
+
+        error = features_tile(gpu, rgb + (size_t)f * TT_FRAME_BYTES, first + f, n);
+    }
+    return error;
+}
+
+/* ---- supports, first estimate ---- */
+
+static int supports(struct tt_gpu *gpu, int queries, int frames)
+{
+    struct tt_gpu_track *t = &gpu->track;
+    int error = 0;
+
+    for (int level = 0; level < TT_LEVELS && !error; level++) {
+        const struct tt_level_shape *s = &tt_level_shapes[level];
+
+        error = tt_k_support_f16(gpu->features[level], t->query_frame, t->query_xy,
+                                 t->supports + tt_gpu_support_offset(level), queries, TT_SUPPORT_FLOATS, frames,
+                                 s->size, s->channels, (float)s->size / TT_CLIP_SIZE, gpu->stream);
+    }
+    return error;
+}
+
+static int initialise(struct tt_gpu *gpu, int queries, int frames)
+{
+    struct tt_gpu_track *t = &gpu->track;
+    const struct tt_gpu_weights *w = &gpu->weights;
+    const float *centre[TT_LEVELS];
+
+    for (int level = 0; level < TT_LEVELS; level++)
+        centre[level] =
+            t->supports + tt_gpu_support_offset(level) + TT_SUPPORT_AREA / 2 * tt_level_shapes[level].channels;
+    const struct tt_k_cost c = {.lowres = gpu->features[TT_LOWRES],
+                                .hires = gpu->features[TT_HIRES],
+                                .lowres_q = centre[TT_LOWRES],
+                                .hires_q = centre[TT_HIRES],
+                                .conv = w->cost_conv,
+                                .occ_w = w->occ_w,
+                                .occ_b = w->occ_b,
+                                .query_frame = t->query_frame,
+                                .query_xy = t->query_xy,
+                                .out = t->state,
+                                .queries = queries,
+                                .frames = frames,
+                                .row = TT_SUPPORT_FLOATS};
+
+    return tt_k_cost_f16(&c, gpu->mma, gpu->stream);
+}
+
+/* ---- refinement ---- */
+
+/* Correlation embeddings of `queries` query points from number `first` on, at one level. */
+static int encode(struct tt_gpu *gpu, int level, int first, int queries, int frames)
+{
+    struct tt_gpu_track *t = &gpu->track;
+    const struct tt_level_shape *s = &tt_level_shapes[level];
+    const struct tt_gpu_encoder_conv *w = gpu->weights.encoder[level];
+    const struct tt_k_encode_f16 e = {
+        .volume = t->volume,
+        .weight = {w[0].weight[0], w[0].weight[1]},
+        .weight2 = w[1].weight[0],
+        .bias = {w[0].bias, w[1].bias},
+        .gamma = {w[0].norm.gamma, w[1].norm.gamma},
+        .beta = {w[0].norm.beta, w[1].norm.beta},
+        .out = (uint16_t *)t->tokens + (size_t)first * frames * TT_K_TOKEN + 2 + level * TT_LEVEL_EMBEDDING,
+        .rows = queries * frames,
+        .out_row = TT_K_TOKEN};
+    int error = tt_k_correlate_f16(
+        gpu->features[level], t->supports + (size_t)first * TT_SUPPORT_FLOATS + tt_gpu_support_offset(level),
+        t->state + (size_t)first * frames * 4, t->volume, queries, frames, TT_SUPPORT_FLOATS, s->size, s->channels,
+        (float)s->size / TT_CLIP_SIZE, gpu->mma, gpu->stream);
+
+    return error ? error : tt_k_encode_f16(&e, gpu->mma, gpu->stream);
+}
+
+/* [gelu](in · weight + bias) into half, or added to the residual stream where half is NULL. */
+static int product(struct tt_gpu *gpu, const void *in, const struct tt_gpu_product *w, void *half, const float *add,
+                   int rows, int in_width, int out_width, int gelu)
+{
+    const struct tt_k_gemm_f16 g = {.a = in,
+                                    .weight = w->weight,
+                                    .bias = w->bias,
+                                    .add = add,
+                                    .out = half ? NULL : gpu->track.h,
+                                    .out_half = half,
+                                    .rows = rows,
+                                    .k = in_width,
+                                    .n = out_width,
+                                    .gelu = gelu,
+                                    .variant = TT_GEMM_64x128};
+
+    return tt_k_gemm_f16(&g, gpu->mma, gpu->stream);
+}
+
+static int layer(struct tt_gpu *gpu, const struct tt_gpu_layer *w, int queries, int frames)
+{
+    struct tt_gpu_track *t = &gpu->track;
+    int rows = queries * frames, width = gpu->shape->width, wide = TT_MIXER_WIDENING * width;
+    int error = tt_k_layer_norm_f16(t->h, w->norm[0].gamma, w->norm[0].beta, t->normed, rows, width, gpu->stream);
+
+    if (!error)
+        error = product(gpu, t->normed, &w->qkv, t->qkv, NULL, rows, width, 3 * width, 0);
+    if (!error)
+        error = tt_k_attention_f16(t->qkv, t->mixed, queries, frames, gpu->shape->heads, gpu->mma, gpu->stream);
+    if (!error)
+        error = product(gpu, t->mixed, &w->final, NULL, t->h, rows, width, width, 0);
+    if (!error)
+        error = tt_k_layer_norm_f16(t->h, w->norm[1].gamma, w->norm[1].beta, t->normed, rows, width, gpu->stream);
+    if (!error)
+        error = product(gpu, t->normed, &w->up, t->wide, NULL, rows, width, wide, 1);
+    if (!error)
+        error = product(gpu, t->wide, &w->down, NULL, t->h, rows, wide, width, 0);
+    return error;
+}
+
+static int refine(struct tt_gpu *gpu, int queries, int frames)
+{
+    struct tt_gpu_track *t = &gpu->track;
+    const struct tt_gpu_weights *w = &gpu->weights;
+    int rows = queries * frames, width = gpu->shape->width, error = 0;
+
+    for (int q = 0; q < queries && !error; q += gpu->volume_tile) {
+        int n = queries - q < gpu->volume_tile ? queries - q : gpu->volume_tile;
+
+        for (int level = 0; level < TT_LEVELS && !error; level++)
+            error = encode(gpu, level, q, n, frames);
+    }
+    if (!error)
+        error = tt_k_tokens_f16(t->state, t->tokens, queries, frames, gpu->stream);
+    if (!error)
+        error = product(gpu, t->tokens, &w->input, NULL, NULL, rows, TT_K_TOKEN, width, 0);
+    for (int i = 0; i < TT_MIXER_LAYERS && !error; i++)
+        error = layer(gpu, &w->layer[i], queries, frames);
+    return error ? error
+                 : tt_k_head_f32(t->h, w->norm_out.gamma, w->norm_out.beta, w->head_w, w->head_b, t->state, rows,
+                                 width, gpu->stream);
+}
+
+const struct tt_gpu_network tt_gpu_network_f16 = {
+    .layout = layout,
+    .features = features,
+    .supports = supports,
+    .initialise = initialise,
+    .refine = refine,
+};

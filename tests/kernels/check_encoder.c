@@ -1,0 +1,178 @@
+/* tests/kernels/check_encoder.c: correlation volumes and their encoder on tensor cores against plain C. */
+#include "tests/kernels/checks.h"
+#include "tests/kernels/kern.h"
+#include "tests/kernels/reference.h"
+
+#include "cuda/pack.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { ROW = TT_K_VOLUME_ROW_F16 };
+
+/* The position that a column of a volume stands for, or -1; correlation_f16.cu says how they are laid out. */
+static int position(int orientation, int column)
+{
+    const int direct = column % 16 / 2 * 8 + column / 16 * 2 + column % 2;
+    if (orientation == 0)
+        return direct < 49 ? direct : -1;
+    return column / 8 < 7 && column % 8 < 7 ? column % 8 * 7 + column / 8 : -1;
+}
+
+static void check_correlate_size(int size, int channels, enum tt_k_mma mma)
+{
+    enum { QUERIES = 3, FRAMES = 15, N = QUERIES * FRAMES };
+    const int row = 49 * channels + 8;
+    const size_t grid_n = (size_t)FRAMES * size * size * channels;
+    float *grid = kern_random(grid_n, 1.0f), *support = kern_random((size_t)QUERIES * row, 1.0f);
+    float *state = kern_random(N * 4, 140.0f); /* some beyond the border */
+    const uint16_t *grid_h = kern_to_half(grid, grid_n);
+    const float fixed[] = {0, 0, 256, 256, 0, 255.9f, 300, -40, 128, 128, 2, 130, -3000, 1e9f};
+    for (int i = 0; i < N; i++)
+        for (int k = 0; k < 2; k++)
+            state[4 * i + k] = 2 * i + k < 14 ? fixed[2 * i + k] : state[4 * i + k] + 128.0f;
+    float *rounded = kern_zeros(sizeof(float) * QUERIES * row);
+    memcpy(rounded, support, sizeof(float) * QUERIES * row);
+    kern_to_half(rounded, (size_t)QUERIES * row);
+    double *want = kern_zeros(sizeof(double) * 2 * N * 49 * ROW), one[49 * 49];
+    for (int i = 0; i < N; i++) {
+        ref_correlate(one, grid + (size_t)(i % FRAMES) * size * size * channels,
+                      rounded + (size_t)(i / FRAMES) * row, (double)state[4 * i] * size / 256.0,
+                      (double)state[4 * i + 1] * size / 256.0, size, channels);
+        for (int o = 0; o < 2; o++)
+            for (int r = 0; r < 49; r++)
+                for (int c = 0; c < ROW; c++) {
+                    const int p = position(o, c);
+                    want[(((size_t)o * N + i) * 49 + r) * ROW + c] = p < 0 ? 0.0
+                                                                     : o   ? one[p * 49 + r]
+                                                                           : one[r * 49 + p];
+                }
+    }
+    const uint16_t *grid_d = kern_upload(grid_h, grid_n * 2);
+    const float *support_d = kern_upload(support, sizeof(float) * QUERIES * row);
+    const float *state_d = kern_upload(state, sizeof(float) * N * 4);
+    struct kern_out out = kern_output((size_t)2 * N * 49 * ROW * 2, NULL);
+    KERN_RUN(out, tt_k_correlate_f16(grid_d, support_d, state_d, out.device, QUERIES, FRAMES, row, size,
+                                     channels, (float)size / 256.0f, mma, NULL));
+    kern_verdict(&out, want, (size_t)2 * N * 49 * ROW, 1, 5e-4, 1e-2, "correlate_f16 k%d %d:%d",
+                 mma == TT_MMA_K16 ? 16 : 8, size, channels);
+    kern_free_all();
+}
+
+void check_correlate_f16(enum tt_k_mma mma)
+{
+    check_correlate_size(32, 256, mma);
+    check_correlate_size(64, 128, mma);
+    check_correlate_size(128, 64, mma);
+}
+
+/* norm(x) with a ReLU, rounded as the kernel's FP16 operands or outputs are not: in FP64. */
+static void encode_reference(double *out, const float *volume, const float *w1, const float *w2,
+                             const float *bias[2], const float *gamma[2], const float *beta[2], int patches)
+{
+    double *map = kern_zeros(sizeof(double) * patches * 4 * 64),
+           *norm = kern_zeros(sizeof(double) * patches * 128 * 2);
+    float *map_f = kern_zeros(sizeof(float) * patches * 4 * 64),
+          *norm_f = kern_zeros(sizeof(float) * patches * 128 * 2);
+    const struct ref_conv first = {.in = volume,
+                                   .weight = w1,
+                                   .bias = bias[0],
+                                   .frames = patches,
+                                   .in_size = 7,
+                                   .in_c = 49,
+                                   .out_size = 2,
+                                   .out_c = 64,
+                                   .kernel = 5,
+                                   .stride = 4,
+                                   .pad = 1};
+    ref_conv(map, &first);
+    for (int i = 0; i < patches * 4 * 64; i++)
+        map_f[i] = (float)map[i];
+    ref_group_norm(norm, map_f, gamma[0], beta[0], patches, 4, 64, 1e-5);
+    for (int i = 0; i < patches * 64 * 2; i++)
+        norm_f[i] = (float)norm[i];
+    const struct ref_conv second = {.in = map_f,
+                                    .norm = norm_f,
+                                    .weight = w2,
+                                    .bias = bias[1],
+                                    .frames = patches,
+                                    .in_size = 2,
+                                    .in_c = 64,
+                                    .out_size = 1,
+                                    .out_c = 128,
+                                    .kernel = 2,
+                                    .stride = 2,
+                                    .round16 = 1};
+    double *last = kern_zeros(sizeof(double) * patches * 128);
+    ref_conv(last, &second);
+    for (int i = 0; i < patches * 128; i++)
+        map_f[i] = (float)last[i];
+    ref_group_norm(norm, map_f, gamma[1], beta[1], patches, 1, 128, 1e-5);
+    for (int i = 0; i < patches * 128; i++)
+        out[i] = fmax(last[i] * norm[2 * i] + norm[2 * i + 1], 0.0);
+}
+
+static void check_encode_rows(int rows, enum tt_k_mma mma)
+{
+    enum { OUT_ROW = 260 };
+    const int patches = 2 * rows;
+    float *v = kern_random((size_t)patches * 49 * ROW, 1.0f),
+          *logical = kern_zeros(sizeof(float) * patches * 49 * 49);
+    float *w1 = kern_random(64 * 49 * 25, 0.03f), *w2 = kern_random(128 * 64 * 4, 0.06f);
+    const float *bias[2] = {kern_random(64, 0.5f), kern_random(128, 0.5f)};
+    const float *gamma[2] = {kern_random(64, 1.0f), kern_random(128, 1.0f)};
+    const float *beta[2] = {kern_random(64, 0.5f), kern_random(128, 0.5f)};
+    uint16_t *v_h = kern_to_half(v, (size_t)patches * 49 * ROW);
+    kern_to_half(w1, 64 * 49 * 25);
+    kern_to_half(w2, 128 * 64 * 4);
+    for (int p = 0; p < patches; p++)
+        for (int r = 0; r < 49; r++)
+            for (int c = 0; c < ROW; c++) {
+                const size_t at = ((size_t)p * 49 + r) * ROW + c;
+                const int channel = position(p / rows, c);
+                if (channel < 0)
+                    v_h[at] = 0;
+                else
+                    logical[((size_t)p * 49 + r) * 49 + channel] = v[at];
+            }
+    double *reference = kern_zeros(sizeof(double) * patches * 128),
+           *want = kern_zeros(sizeof(double) * rows * OUT_ROW);
+    float *before = kern_random((size_t)rows * OUT_ROW, 1.0f);
+    const uint16_t *before_h = kern_to_half(before, (size_t)rows * OUT_ROW);
+    encode_reference(reference, logical, w1, w2, bias, gamma, beta, patches);
+    for (int i = 0; i < rows * OUT_ROW; i++) {
+        const int r = i / OUT_ROW, c = i % OUT_ROW;
+        want[i] = c < 256 ? reference[((size_t)(c / 128) * rows + r) * 128 + c % 128] : before[i];
+    }
+    float *matrix = kern_zeros(sizeof(float) * 256 * 128);
+    for (int o = 0; o < 128; o++)
+        for (int i = 0; i < 64; i++)
+            for (int t = 0; t < 4; t++)
+                matrix[(t * 64 + i) * 128 + o] = w2[(o * 64 + i) * 4 + t];
+    uint16_t *packed = kern_zeros(25 * 64 * 64 * 2), *packed2 = kern_zeros(256 * 128 * 2 + 2048);
+    struct kern_out out = kern_output(sizeof(uint16_t) * rows * OUT_ROW, before_h);
+    struct tt_k_encode_f16 e = {.volume = kern_upload(v_h, (size_t)patches * 49 * ROW * 2),
+                                .out = out.device,
+                                .rows = rows,
+                                .out_row = OUT_ROW};
+    for (int o = 0; o < 2; o++) {
+        tt_pack_encoder_f16(packed, w1, o);
+        e.weight[o] = kern_upload(packed, 25 * 64 * 64 * 2);
+        e.bias[o] = kern_upload(bias[o], sizeof(float) * (o ? 128 : 64));
+        e.gamma[o] = kern_upload(gamma[o], sizeof(float) * (o ? 128 : 64));
+        e.beta[o] = kern_upload(beta[o], sizeof(float) * (o ? 128 : 64));
+    }
+    tt_pack_matrix_f16(packed2, matrix, 256, 128);
+    e.weight2 = kern_upload(packed2, 256 * 128 * 2 + 2048);
+    KERN_RUN(out, tt_k_encode_f16(&e, mma, NULL));
+    kern_verdict(&out, want, (size_t)rows * OUT_ROW, 1, 1e-3, 1e-2, "encode_f16 k%d %d rows",
+                 mma == TT_MMA_K16 ? 16 : 8, rows);
+    kern_free_all();
+}
+
+void check_encode_f16(enum tt_k_mma mma)
+{
+    check_encode_rows(47, mma);
+    check_encode_rows(3, mma);
+    check_encode_rows(130, mma);
+}
