@@ -8,45 +8,25 @@
  * Outputs are all written, under temporary names, before the first of them gets its own; on any failure
  * before that moment nothing is left behind. What a run holds is released in one place, tt_job_run.
  */
-#include "core/job.h"
+#include "core/job_parts.h"
 
+#include "core/checkpoint.h"
 #include "core/fsio.h"
-#include "core/sha256.h"
-#include "core/window.h"
 
 #include <errno.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
-struct run {
-    const struct tt_job *job;
-    const struct tt_backend_ops *ops;
-    struct tt_backend *backend;
-    const struct tt_weights *weights;
+enum { FRAMES_READ = 8 }; /* at a time */
 
-    int video_fd;
-    struct tt_decoder *decoder;
-    struct tt_video_info info;
-    struct tt_queries queries;
-    float *query_xy;  /* [queries][2], clip pixels */
-    int *query_place; /* [queries] frame within the current clip, or -1 */
-    void *supports;   /* [queries] × ops->support_bytes */
-    bool supports_sampled;
-    struct tt_windows *windows;
-    struct tt_stitch *stitch;
-    struct tt_estimate *init, *result; /* [queries][TT_CLIP_FRAMES] */
-    int64_t frames_read;               /* of the current pass */
+const char *const tt_job_stage_names[TT_JOB_STAGES] = {"opening",  "supports", "skipping",
+                                                       "decoding", "tracking", "writing"};
 
-    int64_t decode_ms, track_ms, write_ms;
-    bool truncated;
-    char warnings[TT_JOB_WARNING_BYTES];
-};
-
-static int64_t now_ms(void)
+int64_t tt_run_now_ms(void)
 {
     struct timespec now;
 
@@ -54,14 +34,74 @@ static int64_t now_ms(void)
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-static bool stopped(const struct tt_job *job)
+static int64_t frames_expected(const struct tt_run *run)
 {
-    return job->stop && atomic_load_explicit(job->stop, memory_order_relaxed);
+    int64_t most = run->job->max_frames;
+
+    return most && (run->info.frames_hint == 0 || most < run->info.frames_hint) ? most
+                                                                                : run->info.frames_hint;
+}
+
+enum tt_status tt_run_go_on(const struct tt_run *run, enum tt_job_stage stage, int64_t frames,
+                            struct tt_error *err)
+{
+    const struct tt_job *job = run->job;
+    const struct tt_job_progress progress = {stage, frames, frames_expected(run)};
+
+    if (job->progress)
+        job->progress(job->user, &progress);
+    if (job->stop && atomic_load_explicit(job->stop, memory_order_relaxed))
+        return tt_fail(err, TT_INTERRUPTED, "interrupted");
+    return TT_OK;
 }
 
 /* --- decoding --- */
 
-static enum tt_status open_decoder(struct run *run, struct tt_error *err)
+enum tt_status tt_job_open_ahead(struct tt_job_decoder *ahead, const char *video,
+                                 const struct tt_decoder_options *options, struct tt_error *err)
+{
+    struct tt_job_decoder opened;
+    enum tt_status status = tt_decoder_open_path(video, &opened.video_fd, err);
+
+    if (status)
+        return status;
+    status = tt_decoder_open(&opened.decoder, opened.video_fd, options, err);
+    if (status)
+        close(opened.video_fd);
+    else
+        *ahead = opened;
+    return status;
+}
+
+void tt_job_close_ahead(struct tt_job_decoder *ahead)
+{
+    if (!ahead->decoder)
+        return;
+    tt_decoder_close(ahead->decoder);
+    close(ahead->video_fd);
+    ahead->decoder = NULL;
+}
+
+/* Opens the video, or takes the decoder that is open already. */
+static enum tt_status open_video(struct tt_run *run, struct tt_error *err)
+{
+    struct tt_job_decoder opened = run->job->ahead;
+    enum tt_status status = tt_run_go_on(run, TT_JOB_OPENING, 0, err);
+
+    if (!status && !opened.decoder)
+        status = tt_job_open_ahead(&opened, run->job->video, &run->job->decoder, err);
+    if (status) {
+        tt_job_close_ahead(&opened);
+        return status;
+    }
+    run->video_fd = opened.video_fd;
+    run->decoder = opened.decoder;
+    run->info = *tt_decoder_info(run->decoder);
+    return TT_OK;
+}
+
+/* Begins the video again. */
+static enum tt_status rewind_video(struct tt_run *run, struct tt_error *err)
 {
     tt_decoder_close(run->decoder);
     run->decoder = NULL;
@@ -69,26 +109,37 @@ static enum tt_status open_decoder(struct run *run, struct tt_error *err)
     return tt_decoder_open(&run->decoder, run->video_fd, &run->job->decoder, err);
 }
 
-/* Reads frames up to the job's own limit. A tt_frames_read. */
+/* Reads frames up to the job's own limit, a few between two heartbeats. A tt_frames_read. */
 static enum tt_status read_frames(void *user, uint8_t *rgb, double *time_s, int wanted, int *got,
                                   struct tt_error *err)
 {
-    struct run *run = user;
+    struct tt_run *run = user;
     int64_t left = run->job->max_frames ? run->job->max_frames - run->frames_read : INT64_MAX;
-    int64_t start = now_ms();
+    int64_t start = tt_run_now_ms();
     enum tt_status status = TT_OK;
+    bool ended = false;
 
-    *got = 0;
-    if (left > 0)
-        status = tt_decoder_read(run->decoder, rgb, time_s, left < wanted ? (int)left : wanted, got, err);
-    run->frames_read += *got;
-    run->decode_ms += now_ms() - start;
+    if (left < wanted)
+        wanted = (int)left;
+    for (*got = 0; *got < wanted && !ended && !status;) {
+        int some = wanted - *got < FRAMES_READ ? wanted - *got : FRAMES_READ, read = 0;
+
+        status = tt_run_go_on(run, run->reading,
+                              run->reading == TT_JOB_DECODING ? run->frames_tracked : run->frames_read, err);
+        if (!status)
+            status = tt_decoder_read(run->decoder, rgb + (size_t)*got * TT_FRAME_BYTES, time_s + *got, some,
+                                     &read, err);
+        *got += read;
+        run->frames_read += read;
+        ended = read < some;
+    }
+    run->decode_ms += tt_run_now_ms() - start;
     return status;
 }
 
 /* --- query points --- */
 
-static enum tt_status read_mask_points(struct run *run, const char *path,
+static enum tt_status read_mask_points(struct tt_run *run, const char *path,
                                        const struct tt_query_bounds *bounds, struct tt_error *err)
 {
     struct tt_mask mask = {0};
@@ -110,7 +161,7 @@ static enum tt_status read_mask_points(struct run *run, const char *path,
 }
 
 /* Where the points come from, in order: the job's own file or mask, a side-car, the grid. */
-static enum tt_status find_queries(struct run *run, struct tt_error *err)
+static enum tt_status find_queries(struct tt_run *run, struct tt_error *err)
 {
     const struct tt_query_bounds bounds = {.width = run->info.width, .height = run->info.height};
     const char *file = run->job->queries, *mask = run->job->mask;
@@ -137,7 +188,17 @@ static enum tt_status find_queries(struct run *run, struct tt_error *err)
     return status;
 }
 
-static enum tt_status prepare_queries(struct run *run, struct tt_error *err)
+/* Query points that are tracked between two heartbeats: tiles for every unit of the device. */
+static int queries_of_block(const struct tt_run *run)
+{
+    const struct tt_plan *plan = run->ops->plan(run->backend);
+    int64_t block = (int64_t)(plan->tile.queries > 0 ? plan->tile.queries : 1) *
+                    (plan->device.units > 0 ? plan->device.units : 1);
+
+    return block < run->queries.count ? (int)block : run->queries.count;
+}
+
+static enum tt_status prepare_queries(struct tt_run *run, struct tt_error *err)
 {
     enum tt_status status = find_queries(run, err);
     size_t count;
@@ -148,8 +209,9 @@ static enum tt_status prepare_queries(struct run *run, struct tt_error *err)
     run->query_xy = malloc(count * 2 * sizeof *run->query_xy);
     run->query_place = malloc(count * sizeof *run->query_place);
     run->supports = malloc(count * run->ops->support_bytes);
-    run->init = malloc(count * TT_CLIP_FRAMES * sizeof *run->init);
-    run->result = malloc(count * TT_CLIP_FRAMES * sizeof *run->result);
+    run->block = queries_of_block(run);
+    run->init = malloc((size_t)run->block * TT_CLIP_FRAMES * sizeof *run->init);
+    run->result = malloc((size_t)run->block * TT_CLIP_FRAMES * sizeof *run->result);
     if (!run->query_xy || !run->query_place || !run->supports || !run->init || !run->result)
         return tt_fail(err, TT_RETRY_LATER, "no memory for %d query points", run->queries.count);
     tt_queries_to_clip(&run->queries, run->info.width, run->info.height, run->query_xy);
@@ -157,7 +219,7 @@ static enum tt_status prepare_queries(struct run *run, struct tt_error *err)
 }
 
 /* The points lie in frames that the video turned out not to have. */
-static enum tt_status check_length(const struct run *run, int64_t frames, struct tt_error *err)
+static enum tt_status check_length(const struct tt_run *run, int64_t frames, struct tt_error *err)
 {
     const struct tt_query_bounds bounds = {
         .width = run->info.width, .height = run->info.height, .frames = frames};
@@ -194,7 +256,7 @@ static int32_t *query_frames(const struct tt_queries *queries, int *count)
 
 /* Takes the supports of all points whose frame is among numbers [clip->frames], the frames that the clip
  * holds. */
-static enum tt_status sample_clip(struct run *run, const struct tt_clip *clip, const int32_t *numbers,
+static enum tt_status sample_clip(struct tt_run *run, const struct tt_clip *clip, const int32_t *numbers,
                                   struct tt_error *err)
 {
     enum tt_status status = run->ops->features(run->backend, clip, 0, err);
@@ -212,7 +274,7 @@ static enum tt_status sample_clip(struct run *run, const struct tt_clip *clip, c
 }
 
 /* Reads on to frame `wanted` and leaves it at rgb; frames before it are passed over. */
-static enum tt_status seek_frame(struct run *run, int64_t wanted, uint8_t *rgb, struct tt_error *err)
+static enum tt_status seek_frame(struct tt_run *run, int64_t wanted, uint8_t *rgb, struct tt_error *err)
 {
     while (run->frames_read <= wanted) {
         int64_t frames = run->frames_read;
@@ -220,8 +282,6 @@ static enum tt_status seek_frame(struct run *run, int64_t wanted, uint8_t *rgb, 
         int got;
         enum tt_status status;
 
-        if (stopped(run->job))
-            return tt_fail(err, TT_INTERRUPTED, "interrupted");
         status = read_frames(run, rgb, &time_s, 1, &got, err);
         if (status)
             return status;
@@ -233,13 +293,14 @@ static enum tt_status seek_frame(struct run *run, int64_t wanted, uint8_t *rgb, 
 }
 
 /* The first of two passes: gathers the frames that hold query points, a clip at a time, and samples there. */
-static enum tt_status sample_pass(struct run *run, struct tt_error *err)
+static enum tt_status sample_pass(struct tt_run *run, struct tt_error *err)
 {
     int count = 0;
     int32_t *frames = query_frames(&run->queries, &count);
     uint8_t *rgb = malloc(TT_CLIP_BYTES);
     enum tt_status status = TT_OK;
 
+    run->reading = TT_JOB_SUPPORTS;
     if (!frames || !rgb)
         status = tt_fail(err, TT_RETRY_LATER, "no memory for a clip");
     for (int i = 0; status == TT_OK && i < count; i += TT_CLIP_FRAMES) {
@@ -255,66 +316,101 @@ static enum tt_status sample_pass(struct run *run, struct tt_error *err)
     if (status)
         return status;
     run->supports_sampled = true;
-    return open_decoder(run, err);
+    return rewind_video(run, err);
 }
 
 /* --- tracking --- */
 
-static enum tt_status track_window(struct run *run, const struct tt_window *window, struct tt_error *err)
+/* Where each point lies in the window, and the supports of those that have none yet. */
+static enum tt_status place_queries(struct tt_run *run, const struct tt_window *window, struct tt_error *err)
 {
-    int count = run->queries.count, known;
-    struct tt_track_request request = {
-        .queries = count, .supports = run->supports, .query_xy = run->query_xy};
-    enum tt_status status;
+    int count = run->queries.count;
+    enum tt_status status = TT_OK;
 
     for (int q = 0; q < count; q++)
         run->query_place[q] = tt_window_place(window, run->queries.points[q].frame);
-    request.query_frame = run->query_place;
-    status = run->ops->features(run->backend, &window->clip, window->overlap, err);
-    if (status == TT_OK && !run->supports_sampled) {
-        status = check_length(run, window->clip.frames < TT_CLIP_FRAMES ? window->clip.frames : 0, err);
-        if (status == TT_OK)
-            status =
-                run->ops->sample(run->backend, count, run->query_place, run->query_xy, run->supports, err);
-        run->supports_sampled = status == TT_OK;
-    }
+    if (run->supports_sampled)
+        return TT_OK;
+    status = check_length(run, window->clip.frames < TT_CLIP_FRAMES ? window->clip.frames : 0, err);
     if (status == TT_OK)
-        status = tt_stitch_begin(run->stitch, window, err);
-    if (status)
-        return status;
-    known = tt_stitch_init(run->stitch, 0, count, run->init);
-    request.init = known > 0 ? run->init : NULL;
-    status = run->ops->track(run->backend, &request, run->result, err);
-    if (status == TT_OK)
-        tt_stitch_add(run->stitch, 0, count, run->result);
+        status = run->ops->sample(run->backend, count, run->query_place, run->query_xy, run->supports, err);
+    run->supports_sampled = status == TT_OK;
     return status;
 }
 
-static int64_t frames_expected(const struct run *run)
+static enum tt_status track_block(struct tt_run *run, int first, int count, struct tt_error *err)
 {
-    int64_t most = run->job->max_frames;
+    struct tt_track_request request = {
+        .queries = count,
+        .supports = (const char *)run->supports + (size_t)first * run->ops->support_bytes,
+        .query_frame = run->query_place + first,
+        .query_xy = run->query_xy + 2 * (size_t)first,
+    };
+    enum tt_status status;
 
-    return most && (run->info.frames_hint == 0 || most < run->info.frames_hint) ? most
-                                                                                : run->info.frames_hint;
+    if (tt_stitch_init(run->stitch, first, count, run->init) > 0)
+        request.init = run->init;
+    status = run->ops->track(run->backend, &request, run->result, err);
+    if (status == TT_OK)
+        tt_stitch_add(run->stitch, first, count, run->result);
+    return status;
 }
 
-static enum tt_status track_windows(struct run *run, struct tt_error *err)
+static enum tt_status track_window(struct tt_run *run, const struct tt_window *window, struct tt_error *err)
+{
+    int count = run->queries.count, fresh = window->clip.frames - window->overlap;
+    enum tt_status status = tt_run_go_on(run, TT_JOB_TRACKING, run->frames_tracked, err);
+
+    if (status == TT_OK)
+        status = run->ops->features(run->backend, &window->clip, run->resumed ? 0 : window->overlap, err);
+    if (status == TT_OK)
+        status = place_queries(run, window, err);
+    if (status == TT_OK)
+        status = tt_stitch_begin(run->stitch, window, err);
+    for (int q = 0; status == TT_OK && q < count; q += run->block) {
+        int done = count - q < run->block ? count : q + run->block;
+
+        status = track_block(run, q, done - q, err);
+        if (status == TT_OK)
+            status =
+                tt_run_go_on(run, TT_JOB_TRACKING, run->frames_tracked + (int64_t)fresh * done / count, err);
+    }
+    run->resumed = false;
+    run->frames_tracked = window->clip.first_frame + window->clip.frames;
+    return status;
+}
+
+/* Makes the windows so far durable, if that is wanted and was not done lately. There is another window, so a
+ * video of one window never writes a checkpoint. */
+static enum tt_status keep(struct tt_run *run, struct tt_error *err)
+{
+    const struct tt_job *job = run->job;
+    enum tt_status status = TT_OK;
+
+    if (job->checkpoint && run->frames_tracked > run->resumed_frames &&
+        tt_run_now_ms() - run->kept_ms >= job->checkpoint_ms) {
+        status = tt_checkpoint_save(run->stitch, job->checkpoint, run->identity, err);
+        run->kept_ms = tt_run_now_ms();
+    }
+    return status;
+}
+
+static enum tt_status track_windows(struct tt_run *run, struct tt_error *err)
 {
     struct tt_window window;
     enum tt_status status;
 
+    run->reading = TT_JOB_DECODING;
     while ((status = tt_windows_next(run->windows, &window, err)) == TT_OK && window.clip.frames > 0) {
-        int64_t start = now_ms();
+        int64_t start = tt_run_now_ms();
 
-        if (stopped(run->job))
-            return tt_fail(err, TT_INTERRUPTED, "interrupted");
-        status = track_window(run, &window, err);
+        if (window.clip.first_frame > 0)
+            status = keep(run, err);
+        if (status == TT_OK)
+            status = track_window(run, &window, err);
         if (status)
             return status;
-        run->track_ms += now_ms() - start;
-        if (run->job->progress)
-            run->job->progress(run->job->user, window.clip.first_frame + window.clip.frames,
-                               frames_expected(run));
+        run->track_ms += tt_run_now_ms() - start;
     }
     if (status == TT_OK && tt_windows_frames(run->windows) == 0)
         return tt_fail(err, TT_BAD_INPUT, "no video frame could be decoded");
@@ -323,98 +419,8 @@ static enum tt_status track_windows(struct run *run, struct tt_error *err)
 
 /* --- results --- */
 
-/* The SHA-256 of the whole file behind a descriptor, whose position is not moved. */
-static enum tt_status hash_file(int fd, char hex[TT_SHA256_HEX], struct tt_error *err)
-{
-    struct tt_sha256 sha;
-    char block[65536];
-    off_t offset = 0;
-    ssize_t got;
-
-    tt_sha256_begin(&sha);
-    while ((got = pread(fd, block, sizeof block, offset)) > 0) {
-        tt_sha256_add(&sha, block, (size_t)got);
-        offset += got;
-    }
-    if (got < 0)
-        return tt_fail_errno(err, tt_status_of_errno(errno), errno,
-                             "reading the video again for its SHA-256");
-    tt_sha256_end(&sha, hex);
-    return TT_OK;
-}
-
-static json_t *describe_plan(const struct tt_plan *plan)
-{
-    return json_pack("{s:s, s:i, s:i}", "precision", plan->precision == TT_FP16 ? "fp16" : "fp32",
-                     "tile_queries", plan->tile.queries, "tile_frames", plan->tile.frames);
-}
-
-/* The track file's `meta`: all that another person needs to make the same tracks again. Owned by the caller
- * (free). */
-static enum tt_status make_meta(char **meta, const struct run *run, int64_t frames, struct tt_error *err)
-{
-    char digest[TT_SHA256_HEX];
-    json_t *root, *model, *source, *windows;
-    enum tt_status status = hash_file(run->video_fd, digest, err);
-
-    if (status)
-        return status;
-    model = json_pack("{s:s, s:s, s:s}", "name", tt_weights_name(run->weights), "size",
-                      tt_weights_shape(run->weights)->name, "sha256", tt_weights_sha256(run->weights));
-    source = json_pack("{s:s, s:I, s:i, s:i, s:s, s:b, s:s}", "sha256", digest, "frames", (json_int_t)frames,
-                       "width", run->info.width, "height", run->info.height, "codec", run->info.codec,
-                       "truncated", run->truncated, "warnings", run->warnings);
-    windows =
-        json_pack("{s:i, s:i}", "clip_frames", TT_CLIP_FRAMES, "overlap_frames", run->job->overlap_frames);
-    root = json_pack("{s:s, s:o, s:s, s:o, s:o, s:o, s:o, s:f, s:s}", "program", "tiletrack " TT_VERSION,
-                     "model", model, "backend", run->ops->name, "device",
-                     json_loads(run->ops->describe(run->backend), 0, NULL), "plan",
-                     describe_plan(run->ops->plan(run->backend)), "source", source, "windows", windows,
-                     "occlusion_threshold", (double)run->job->occlusion_threshold, "coordinates",
-                     "source pixels as displayed; top-left corner 0,0; centre of the first pixel 0.5,0.5");
-    *meta = root ? json_dumps(root, JSON_COMPACT) : NULL;
-    json_decref(root);
-    return *meta ? TT_OK : tt_fail(err, TT_RETRY_LATER, "no memory for the track file's description");
-}
-
-static enum tt_status write_outputs(struct run *run, struct tt_error *err)
-{
-    const struct tt_job *job = run->job;
-    struct tt_file *files[TT_JOB_MAX_OUTPUTS] = {NULL};
-    struct tt_tracks tracks = {
-        .source = tt_tracks_from_stitch(run->stitch),
-        .queries = &run->queries,
-        .frames = tt_stitch_frames(run->stitch),
-        .width = run->info.width,
-        .height = run->info.height,
-        .occlusion_threshold = job->occlusion_threshold,
-    };
-    int64_t start = now_ms();
-    char *meta = NULL;
-    enum tt_status status;
-
-    status = make_meta(&meta, run, tracks.frames, err);
-    tracks.meta = meta;
-    for (int i = 0; status == TT_OK && i < job->outputs; i++) {
-        status = tt_file_create(&files[i], job->output[i].path, err);
-        if (status == TT_OK)
-            status = tt_tracks_write_file(files[i], job->output[i].format, &tracks, err);
-    }
-    for (int i = 0; i < job->outputs; i++) {
-        if (status == TT_OK && stopped(job))
-            status = tt_fail(err, TT_INTERRUPTED, "interrupted");
-        if (status == TT_OK)
-            status = tt_file_commit(files[i], TT_REPLACE, err);
-        else
-            tt_file_abandon(files[i]);
-    }
-    free(meta);
-    run->write_ms = now_ms() - start;
-    return status;
-}
-
 /* The decoder's last words: what it had to say, and whether the file ended early. */
-static void take_warnings(struct run *run)
+static void take_warnings(struct tt_run *run)
 {
     int count;
     const char *const *warnings = tt_decoder_warnings(run->decoder, &count);
@@ -427,7 +433,7 @@ static void take_warnings(struct run *run)
 }
 
 /* Spilled results go where the outputs go, unless the job says otherwise. */
-static enum tt_status open_stitch(struct run *run, struct tt_error *err)
+static enum tt_status open_stitch(struct tt_run *run, struct tt_error *err)
 {
     const char *output = run->job->output[0].path, *slash = strrchr(output, '/');
     char *beside = slash ? strndup(output, (size_t)(slash - output) + 1) : strdup(".");
@@ -441,49 +447,128 @@ static enum tt_status open_stitch(struct run *run, struct tt_error *err)
     return status;
 }
 
-static enum tt_status run_job(struct run *run, struct tt_error *err)
+/* Everything that finished windows depend on, as one hash. Tiles are left out: they change no result. */
+static enum tt_status identify(struct tt_run *run, struct tt_error *err)
 {
     const struct tt_job *job = run->job;
+    struct tt_sha256 sha;
+    struct stat info;
+    char text[512];
+    int length;
+
+    if (fstat(run->video_fd, &info) < 0)
+        return tt_fail_errno(err, tt_status_of_errno(errno), errno, "%s", job->video);
+    length =
+        snprintf(text, sizeof text, "%s %s %s %d | %lld %lld.%09ld %d %d %d | %d %lld %d", TT_VERSION,
+                 tt_weights_sha256(run->weights), run->ops->name, run->ops->plan(run->backend)->precision,
+                 (long long)info.st_size, (long long)info.st_mtim.tv_sec, info.st_mtim.tv_nsec,
+                 run->info.width, run->info.height, job->decoder.resize, job->overlap_frames,
+                 (long long)job->max_frames, run->queries.count);
+    tt_sha256_begin(&sha);
+    tt_sha256_add(&sha, text, (size_t)length);
+    for (int q = 0; q < run->queries.count; q++) {
+        const struct tt_query *point = &run->queries.points[q];
+
+        tt_sha256_add(&sha, &point->frame, sizeof point->frame);
+        tt_sha256_add(&sha, &point->x, sizeof point->x);
+        tt_sha256_add(&sha, &point->y, sizeof point->y);
+    }
+    tt_sha256_end(&sha, run->identity);
+    return TT_OK;
+}
+
+/* Nameless files, or the checkpoint's. What that holds is not tracked again. */
+static enum tt_status open_results(struct tt_run *run, struct tt_error *err)
+{
+    struct tt_window held;
     enum tt_status status;
 
-    status = tt_decoder_open_path(job->video, &run->video_fd, err);
+    if (!run->job->checkpoint)
+        return open_stitch(run, err);
+    status = identify(run, err);
+    if (!status)
+        status = tt_checkpoint_open(&run->stitch, run->queries.count, run->job->checkpoint, run->identity,
+                                    &held, err);
+    if (status || held.clip.frames == 0)
+        return status;
+    run->resumed = true;
+    run->resumed_at = held.clip.first_frame;
+    run->resumed_frames = run->frames_tracked = held.clip.first_frame + held.clip.frames;
+    return TT_OK;
+}
+
+/* Decodes up to the window that a checkpoint ends with. A video that has it no more is tracked anew next
+ * time. */
+static enum tt_status resume(struct tt_run *run, struct tt_error *err)
+{
+    enum tt_status status;
+
+    run->reading = TT_JOB_SKIPPING;
+    status = tt_windows_resume(run->windows, run->resumed_at, err);
+    if (status == TT_RETRY_LATER)
+        tt_checkpoint_remove(run->job->checkpoint);
+    return status;
+}
+
+/* --- the whole --- */
+
+static void tell_start(const struct tt_run *run)
+{
+    const struct tt_job_start start = {
+        .width = run->info.width,
+        .height = run->info.height,
+        .frames_expected = frames_expected(run),
+        .queries = run->queries.count,
+        .resumed_frames = run->resumed_frames,
+    };
+
+    if (run->job->started)
+        run->job->started(run->job->user, &start);
+}
+
+static enum tt_status run_job(struct tt_run *run, struct tt_error *err)
+{
+    enum tt_status status = open_video(run, err);
+
     if (status == TT_OK)
-        status = open_decoder(run, err);
+        status = prepare_queries(run, err);
+    if (status == TT_OK)
+        status = tt_windows_open(&run->windows, run->job->overlap_frames, read_frames, run, err);
+    if (status == TT_OK)
+        status = open_results(run, err);
     if (status)
         return status;
-    run->info = *tt_decoder_info(run->decoder);
-    status = prepare_queries(run, err);
-    if (status == TT_OK && tt_queries_last_frame(&run->queries) >= TT_CLIP_FRAMES)
+    tell_start(run);
+    if (run->resumed || tt_queries_last_frame(&run->queries) >= TT_CLIP_FRAMES)
         status = sample_pass(run, err);
-    if (status == TT_OK)
-        status = tt_windows_open(&run->windows, job->overlap_frames, read_frames, run, err);
-    if (status == TT_OK)
-        status = open_stitch(run, err);
+    if (status == TT_OK && run->resumed)
+        status = resume(run, err);
     if (status == TT_OK)
         status = track_windows(run, err);
     if (status)
         return status;
     take_warnings(run);
-    return write_outputs(run, err);
+    return tt_run_write_outputs(run, err);
 }
 
 enum tt_status tt_job_run(const struct tt_job *job, const struct tt_backend_ops *ops,
                           struct tt_backend *backend, const struct tt_weights *weights,
                           struct tt_job_report *report, struct tt_error *err)
 {
-    struct run run = {.job = job, .ops = ops, .backend = backend, .weights = weights, .video_fd = -1};
-    int64_t start = now_ms();
+    struct tt_run run = {.job = job, .ops = ops, .backend = backend, .weights = weights, .video_fd = -1};
+    int64_t start = tt_run_now_ms();
     enum tt_status status = run_job(&run, err);
 
     if (status == TT_OK) {
         *report = (struct tt_job_report){
             .frames = tt_stitch_frames(run.stitch),
             .queries = run.queries.count,
+            .resumed_frames = run.resumed_frames,
             .truncated = run.truncated,
             .decode_ms = run.decode_ms,
             .track_ms = run.track_ms,
             .write_ms = run.write_ms,
-            .total_ms = now_ms() - start,
+            .total_ms = tt_run_now_ms() - start,
         };
         memcpy(report->warnings, run.warnings, sizeof report->warnings);
     }

@@ -19,12 +19,45 @@
 
 enum { TT_JOB_MAX_OUTPUTS = 3 };
 
+/* Where in a job the work is. */
+enum tt_job_stage {
+    TT_JOB_OPENING,  /* waits for the first frame */
+    TT_JOB_SUPPORTS, /* a first pass, up to the last query point's frame */
+    TT_JOB_SKIPPING, /* passes over what a checkpoint holds already */
+    TT_JOB_DECODING, /* waits for frames */
+    TT_JOB_TRACKING,
+    TT_JOB_WRITING,
+    TT_JOB_STAGES
+};
+
+extern const char *const tt_job_stage_names[TT_JOB_STAGES]; /* "opening", ... */
+
+struct tt_job_progress {
+    enum tt_job_stage stage;
+    int64_t frames;   /* tracked; SUPPORTS, SKIPPING: decoded */
+    int64_t expected; /* 0: nobody knows */
+};
+
+/* What is known once the query points are. */
+struct tt_job_start {
+    int width, height; /* of the video, as displayed */
+    int64_t frames_expected;
+    int queries;
+    int64_t resumed_frames; /* that a checkpoint holds */
+};
+
+/* A decoder that was opened ahead, and the descriptor that it was opened on. */
+struct tt_job_decoder {
+    struct tt_decoder *decoder; /* NULL: none */
+    int video_fd;
+};
+
 struct tt_job_output {
     enum tt_track_format format;
     const char *path; /* replaced durably, or not touched at all */
 };
 
-/* Borrows everything (until tt_job_run returns). */
+/* Borrows everything (until tt_job_run returns), but takes `ahead`. */
 struct tt_job {
     const char *video;    /* path: opened for reading, named in messages */
     const char *queries;  /* query file, or NULL */
@@ -38,11 +71,20 @@ struct tt_job {
     int outputs;
     struct tt_job_output output[TT_JOB_MAX_OUTPUTS];
     struct tt_decoder_options decoder;
+    struct tt_job_decoder ahead;     /* of this video, with these decoder options */
     const char *temporary_directory; /* for spilled results; NULL: the first output's directory */
 
-    void (*progress)(void *user, int64_t frames, int64_t expected); /* NULL, or called after each window */
+    /* NULL, or what the names of checkpoint files begin with (core/checkpoint.h): the job goes on from its
+     * last whole window if they are there. They stay, also when the job is done. */
+    const char *checkpoint;
+    int64_t checkpoint_ms; /* least time between two */
+
+    /* NULL, or called between two pieces of work; nothing lasts longer than the features of a window, or
+     * decoding eight frames. */
+    void (*progress)(void *user, const struct tt_job_progress *progress);
+    void (*started)(void *user, const struct tt_job_start *start); /* NULL, or called once */
     void *user;
-    const atomic_bool *stop; /* NULL, or set from elsewhere: TT_INTERRUPTED soon after */
+    const atomic_bool *stop; /* NULL, or set from elsewhere or by a hook: TT_INTERRUPTED soon after */
 };
 
 enum { TT_JOB_WARNING_BYTES = 2048 };
@@ -50,10 +92,19 @@ enum { TT_JOB_WARNING_BYTES = 2048 };
 struct tt_job_report {
     int64_t frames;
     int queries;
-    bool truncated; /* the file ends early: the tracks cover the frames it has */
+    int64_t resumed_frames; /* that a checkpoint held */
+    bool truncated;         /* the file ends early: the tracks cover the frames it has */
     int64_t decode_ms, track_ms, write_ms, total_ms;
     char warnings[TT_JOB_WARNING_BYTES]; /* a line each */
 };
+
+/* Starts a decoder for a job to come, so that it decodes the first window ahead, and waits for the first
+ * frame. Errors as tt_job_run. */
+enum tt_status tt_job_open_ahead(struct tt_job_decoder *ahead, const char *video,
+                                 const struct tt_decoder_options *options, struct tt_error *err);
+
+/* Ends it; none is allowed. */
+void tt_job_close_ahead(struct tt_job_decoder *ahead);
 
 /* Fills *report; on failure no output exists that did not exist before. TT_BAD_INPUT: the video, its query
  * file or mask is at fault and the text names which. Other statuses come from the backend or the host. */

@@ -6,21 +6,13 @@
  */
 #include "core/message.h"
 
-#include "core/decoder.h"
 #include "core/log.h"
-#include "core/plan.h"
-#include "core/trackfile.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <math.h>
 #include <string.h>
 #include <unistd.h>
-
-_Static_assert(TT_MESSAGE_OUTPUTS >= (int)TT_TRACK_FORMATS, "a job may want every format");
-
-const char *const tt_job_stage_names[TT_JOB_STAGES] = {"opening",  "supports", "skipping",
-                                                       "decoding", "tracking", "writing"};
 
 const char *const tt_message_names[TT_MESSAGE_TYPES] = {
     "none",  "setup",   "job",      "prefetch", "cancel", "ping",   "reopen_log", "shutdown",
@@ -97,6 +89,7 @@ static const struct field job_fields[] = {
     OUTPUT_AT(job.output[2]),
     TEXT_AT(job.temporary_directory),
     TEXT_AT(job.checkpoint),
+    COUNT(job.checkpoint_ms),
     DECODER_AT(job.decoder),
     COUNT(job.deadline_ms),
     COUNT(job.deadline_frame_ms),

@@ -61,6 +61,7 @@
 #ifndef TT_CORE_MESSAGE_H
 #define TT_CORE_MESSAGE_H
 
+#include "core/job.h"
 #include "core/status.h"
 
 #include <stddef.h>
@@ -74,7 +75,7 @@ enum {
     TT_MESSAGE_TEXT_MAX = 4095, /* PATH_MAX without its NUL */
     TT_MESSAGE_BODY_MAX = 65536,
     TT_MESSAGE_BYTES_MAX = TT_MESSAGE_HEADER_BYTES + TT_MESSAGE_BODY_MAX,
-    TT_MESSAGE_OUTPUTS = 3,
+    TT_MESSAGE_OUTPUTS = TT_JOB_MAX_OUTPUTS,
 };
 
 enum tt_message_type {
@@ -105,19 +106,6 @@ enum tt_worker_exit {
     TT_WORKER_PROTOCOL = 2, /* it was not started by tiletrackd, or what it was told makes no sense */
     TT_WORKER_LOST = 3, /* its device is lost: a FAILED with TT_RESTART_WORKER came before, if a job ran */
 };
-
-/* Where in a job the work loop is. */
-enum tt_job_stage {
-    TT_JOB_OPENING,  /* waits for the first frame */
-    TT_JOB_SUPPORTS, /* a first pass up to the last query point's frame */
-    TT_JOB_SKIPPING, /* decodes over what a checkpoint holds already */
-    TT_JOB_DECODING, /* waits for frames */
-    TT_JOB_TRACKING,
-    TT_JOB_WRITING,
-    TT_JOB_STAGES
-};
-
-extern const char *const tt_job_stage_names[TT_JOB_STAGES]; /* "opening", ... */
 
 enum tt_selftest_outcome {
     TT_SELFTEST_NOT_RUN, /* the device could not be opened, or there is no known answer for this model */
@@ -171,6 +159,7 @@ struct tt_message_job {
     struct tt_message_output output[TT_MESSAGE_OUTPUTS];
     const char *temporary_directory; /* "": the first output's */
     const char *checkpoint;          /* path that checkpoint files begin with; "": none are kept */
+    int64_t checkpoint_ms;           /* least time between two; 0: one for every window */
     struct tt_message_decoder decoder;
     int64_t deadline_ms, deadline_frame_ms;
 };

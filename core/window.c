@@ -15,6 +15,7 @@
 #include "core/window.h"
 
 #include "core/fsio.h"
+#include "core/window_parts.h"
 
 #include <errno.h>
 #include <math.h>
@@ -90,6 +91,28 @@ enum tt_status tt_windows_next(struct tt_windows *windows, struct tt_window *win
     return TT_OK;
 }
 
+enum tt_status tt_windows_resume(struct tt_windows *windows, int64_t first_frame, struct tt_error *err)
+{
+    struct tt_windows *w = windows;
+
+    while (w->held == 0 && !w->ended) {
+        int64_t before = first_frame - w->frames;
+        int wanted = before > 0 && before < TT_CLIP_FRAMES ? (int)before : TT_CLIP_FRAMES, got = 0;
+        enum tt_status status = w->read(w->user, w->rgb, w->time_s, wanted, &got, err);
+
+        w->ended = status != TT_OK || got < wanted;
+        if (status)
+            return status;
+        w->frames += got;
+        if (before == 0)
+            w->held = got;
+    }
+    if (w->held < TT_CLIP_FRAMES)
+        return tt_fail(err, TT_RETRY_LATER, "the video has %lld frames, fewer than were tracked before",
+                       (long long)w->frames);
+    return TT_OK;
+}
+
 int64_t tt_windows_frames(const struct tt_windows *windows)
 {
     return windows->frames;
@@ -106,35 +129,28 @@ void tt_windows_close(struct tt_windows *windows)
 /* --- stitching ---------------------------------------------------------------------------------------------
  */
 
-enum { SCRATCH = 4096 }; /* estimates; a tile's row has at most TT_CLIP_FRAMES of them */
+enum tt_status tt_stitch_new(struct tt_stitch **stitch, int queries, struct tt_error *err)
+{
+    struct tt_stitch *made = calloc(1, sizeof *made);
 
-struct tt_stitch {
-    int queries;
-    int tile_fd, time_fd;
-    int64_t first;            /* first frame of the newest window */
-    int frames;               /* of the newest window; 0: none yet */
-    int overlap;              /* its first frames that are known from before */
-    int added;                /* queries whose results in it are in */
-    int step;                 /* frames of all tiles but the last two; 0: not known yet */
-    bool slid;                /* the newest window slid back, so it is the last */
-    int64_t finished;         /* frames, once finished */
-    struct tt_estimate *held; /* [queries][TT_CLIP_FRAMES] */
-    struct tt_estimate scratch[SCRATCH];
-};
+    if (made)
+        made->held = malloc((size_t)queries * TT_CLIP_FRAMES * sizeof *made->held);
+    if (!made || !made->held) {
+        free(made);
+        return tt_fail_errno(err, TT_RETRY_LATER, ENOMEM, "a window of %d tracks", queries);
+    }
+    made->queries = queries;
+    made->tile_fd = made->time_fd = -1;
+    *stitch = made;
+    return TT_OK;
+}
 
 enum tt_status tt_stitch_open(struct tt_stitch **stitch, int queries, const char *directory,
                               struct tt_error *err)
 {
-    struct tt_stitch *made = calloc(1, sizeof *made);
-    enum tt_status status;
+    struct tt_stitch *made = NULL;
+    enum tt_status status = tt_stitch_new(&made, queries, err);
 
-    if (!made)
-        return tt_fail_errno(err, TT_RETRY_LATER, ENOMEM, "stitching");
-    made->queries = queries;
-    made->tile_fd = made->time_fd = -1;
-    made->held = malloc((size_t)queries * TT_CLIP_FRAMES * sizeof *made->held);
-    status =
-        made->held ? TT_OK : tt_fail_errno(err, TT_RETRY_LATER, ENOMEM, "a window of %d tracks", queries);
     if (!status)
         status = tt_spill_open(&made->tile_fd, directory, err);
     if (!status)
@@ -154,7 +170,7 @@ static int64_t tile_offset(const struct tt_stitch *stitch, int64_t first_frame, 
 /* Writes the first `frames` frames of what is held as a tile [queries][frames]. */
 static enum tt_status spill(struct tt_stitch *stitch, int frames, struct tt_error *err)
 {
-    int block = SCRATCH / frames;
+    int block = TT_STITCH_SCRATCH / frames;
 
     for (int q = 0; q < stitch->queries; q += block) {
         int count = stitch->queries - q < block ? stitch->queries - q : block;
@@ -171,7 +187,7 @@ static enum tt_status spill(struct tt_stitch *stitch, int frames, struct tt_erro
     return TT_OK;
 }
 
-static enum tt_status check_whole(const struct tt_stitch *stitch, struct tt_error *err)
+enum tt_status tt_stitch_check_whole(const struct tt_stitch *stitch, struct tt_error *err)
 {
     if (!stitch->held)
         return tt_fail(err, TT_REFUSE, "stitching: already finished");
@@ -185,7 +201,7 @@ enum tt_status tt_stitch_begin(struct tt_stitch *stitch, const struct tt_window 
 {
     struct tt_stitch *s = stitch;
     int64_t shift = window->clip.first_frame - s->first;
-    enum tt_status status = check_whole(s, err);
+    enum tt_status status = tt_stitch_check_whole(s, err);
 
     if (status)
         return status;
@@ -256,7 +272,7 @@ void tt_stitch_add(struct tt_stitch *stitch, int first, int count, const struct 
 
 enum tt_status tt_stitch_finish(struct tt_stitch *stitch, struct tt_error *err)
 {
-    enum tt_status status = check_whole(stitch, err);
+    enum tt_status status = tt_stitch_check_whole(stitch, err);
 
     if (!status && stitch->frames > 0)
         status = spill(stitch, stitch->frames, err);
@@ -311,7 +327,7 @@ enum tt_status tt_stitch_read(struct tt_stitch *stitch, int first_query, int que
 
         find_tile(stitch, from, &tile, &tile_frames);
         to = tile + tile_frames < end ? tile + tile_frames : end;
-        block = SCRATCH / tile_frames;
+        block = TT_STITCH_SCRATCH / tile_frames;
         for (int q = 0; q < queries; q += block) {
             count = queries - q < block ? queries - q : block;
             status =

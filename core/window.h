@@ -56,6 +56,11 @@ enum tt_status tt_windows_open(struct tt_windows **windows, int overlap, tt_fram
  * read is passed on and ends the windows. */
 enum tt_status tt_windows_next(struct tt_windows *windows, struct tt_window *window, struct tt_error *err);
 
+/* Instead of the first calls of tt_windows_next: reads up to the whole window that begins at first_frame, so
+ * that the next call gives the one behind it, as if those before had been asked for. TT_RETRY_LATER: the
+ * video has no such window (any more). A failure ends the windows. */
+enum tt_status tt_windows_resume(struct tt_windows *windows, int64_t first_frame, struct tt_error *err);
+
 /* Frames read so far: the video's length once tt_windows_next gave an empty window. */
 int64_t tt_windows_frames(const struct tt_windows *windows);
 

@@ -300,9 +300,10 @@ static void print_summary(const char *video, const struct tt_job *job, const str
     putchar('\n');
 }
 
-static void show_progress(void *user, int64_t frames, int64_t expected)
+static void show_progress(void *user, const struct tt_job_progress *progress)
 {
-    cli_progress_update(user, frames, expected);
+    if (progress->stage >= TT_JOB_TRACKING)
+        cli_progress_update(user, progress->frames, progress->expected);
 }
 
 static enum tt_status track_one(const struct track_options *options, struct cli_device *device,

@@ -1,0 +1,51 @@
+/* core/job_parts.h: one run of a job, as core/job.c and core/job_output.c share it. */
+#ifndef TT_CORE_JOB_PARTS_H
+#define TT_CORE_JOB_PARTS_H
+
+#include "core/job.h"
+#include "core/sha256.h"
+#include "core/window.h"
+
+struct tt_run {
+    const struct tt_job *job;
+    const struct tt_backend_ops *ops;
+    struct tt_backend *backend;
+    const struct tt_weights *weights;
+
+    int video_fd;
+    struct tt_decoder *decoder;
+    struct tt_video_info info;
+    struct tt_queries queries;
+    float *query_xy;  /* [queries][2], clip pixels */
+    int *query_place; /* [queries] frame within the current clip, or -1 */
+    void *supports;   /* [queries] × ops->support_bytes */
+    bool supports_sampled;
+    struct tt_windows *windows;
+    struct tt_stitch *stitch;
+    int block;                         /* query points that are tracked at a time */
+    struct tt_estimate *init, *result; /* [block][TT_CLIP_FRAMES] */
+    enum tt_job_stage reading;         /* what frames are read for */
+    int64_t frames_read;               /* of the current pass */
+    int64_t frames_tracked;
+
+    bool resumed;           /* from a checkpoint, and the backend does not hold its window's features */
+    int64_t resumed_at;     /* first frame of the checkpoint's window */
+    int64_t resumed_frames; /* that it holds */
+    char identity[TT_SHA256_HEX];
+    int64_t kept_ms; /* when the last checkpoint was written */
+
+    int64_t decode_ms, track_ms, write_ms;
+    bool truncated;
+    char warnings[TT_JOB_WARNING_BYTES];
+};
+
+int64_t tt_run_now_ms(void); /* CLOCK_MONOTONIC */
+
+/* Between two pieces of work: tells where the job is. TT_INTERRUPTED: it shall stop. */
+enum tt_status tt_run_go_on(const struct tt_run *run, enum tt_job_stage stage, int64_t frames,
+                            struct tt_error *err);
+
+/* Writes all outputs of a finished stitch, or none. */
+enum tt_status tt_run_write_outputs(struct tt_run *run, struct tt_error *err);
+
+#endif
