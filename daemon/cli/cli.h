@@ -64,8 +64,13 @@ struct cli_device_options {
     const atomic_bool *stop;
 };
 
-/* Opens weights and backend. `auto` takes CUDA where a driver and the plug-in are there, otherwise the CPU.
- */
+/* The backend of that name; `auto` takes CUDA where a driver and the plug-in are there, otherwise the CPU. */
+enum tt_status cli_backend_choose(const struct tt_backend_ops **ops, const char *name, struct tt_error *err);
+
+/* Weights by name or path. */
+enum tt_status cli_weights_open(struct tt_weights **weights, const char *model, struct tt_error *err);
+
+/* Opens weights and backend. */
 enum tt_status cli_device_open(struct cli_device *device, const struct cli_device_options *options,
                                struct tt_error *err);
 void cli_device_close(struct cli_device *device);

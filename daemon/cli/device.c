@@ -10,8 +10,7 @@
 #include <limits.h>
 #include <string.h>
 
-static enum tt_status choose_backend(const struct tt_backend_ops **ops, const char *name,
-                                     struct tt_error *err)
+enum tt_status cli_backend_choose(const struct tt_backend_ops **ops, const char *name, struct tt_error *err)
 {
     bool automatic = strcmp(name, "auto") == 0;
 
@@ -25,21 +24,25 @@ static enum tt_status choose_backend(const struct tt_backend_ops **ops, const ch
     return TT_OK;
 }
 
+enum tt_status cli_weights_open(struct tt_weights **weights, const char *model, struct tt_error *err)
+{
+    char path[PATH_MAX];
+    enum tt_status status = tt_install_model(path, sizeof path, model, err);
+
+    return status ? status : tt_weights_open(weights, path, err);
+}
+
 enum tt_status cli_device_open(struct cli_device *device, const struct cli_device_options *options,
                                struct tt_error *err)
 {
     struct tt_backend_options backend = {.threads = options->threads, .stop = options->stop};
     struct cli_device opened = {0};
-    char path[PATH_MAX];
     enum tt_status status;
 
-    status = choose_backend(&opened.ops, options->backend, err);
+    status = cli_backend_choose(&opened.ops, options->backend, err);
     if (status)
         return status;
-    status = tt_install_model(path, sizeof path, options->model, err);
-    if (status)
-        return status;
-    status = tt_weights_open(&opened.weights, path, err);
+    status = cli_weights_open(&opened.weights, options->model, err);
     if (status)
         return status;
     status = opened.ops->open(&opened.backend, &backend, opened.weights, err);
