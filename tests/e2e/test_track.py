@@ -9,7 +9,7 @@ import time
 
 import numpy as np
 
-from programs import BIN, Folder, TILETRACK, main, make_video, moved, run
+from programs import Folder, SOURCE, TILETRACK, main, make_video, moved, run
 
 
 def small_video(path, frames=3):
@@ -198,13 +198,16 @@ class Usage(Folder):
         self.assertIn("t4", process.stderr)
 
     def test_selftest(self):
-        process = run("selftest")
+        process = run("selftest", "--json")
         self.assertExit(process, 0)
-        weights = bytearray((BIN / "../../models/tiletrack-small.safetensors").read_bytes())
-        weights[-2000] ^= 0x14
-        (self.folder / "wrong.safetensors").write_bytes(weights)
-        process = run("selftest", "--model", self.folder / "wrong.safetensors")
-        self.assertExit(process, 1)
+        self.assertTrue(json.loads(process.stdout)["weights_known"])
+        weights = bytearray((SOURCE / "models" / "tiletrack-small.safetensors").read_bytes())
+        weights[-2001] ^= 0x04
+        for name, code, known in (("tiletrack-small", 1, True), ("my-own", 0, False)):
+            (self.folder / f"{name}.safetensors").write_bytes(weights)
+            process = run("selftest", "--json", "--model", self.folder / f"{name}.safetensors")
+            self.assertExit(process, code)
+            self.assertEqual(json.loads(process.stdout)["weights_known"], known)
 
 
 class Names(Folder):
