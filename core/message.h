@@ -56,7 +56,9 @@
  * anew, from its checkpoint if it has one.
  *
  * End. The worker exits (enum tt_worker_exit) after a SHUTDOWN, when the stream ends (the supervisor is gone:
- * a running job is stopped), and when the kernel tells it that its parent died (SIGKILL).
+ * a running job is stopped), at SIGTERM (as SHUTDOWN with `now`), and when the kernel tells it that its
+ * parent died (SIGKILL). Its exit closes the stream; where something sent to it was not read, the supervisor
+ * may read ECONNRESET instead of the end, behind all messages.
  */
 #ifndef TT_CORE_MESSAGE_H
 #define TT_CORE_MESSAGE_H
