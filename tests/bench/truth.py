@@ -131,6 +131,12 @@ def lucas_kanade(window, folder):
 
 
 def require_shared():
+    """Ends with 77 and a reason where something that the figures need is missing."""
+    try:
+        import cv2  # noqa: F401
+    except ImportError:
+        print("skipped: OpenCV is not installed for this Python (Debian: python3-opencv)")
+        sys.exit(77)
     for path in (SHARED / "truth", SHARED / "videos"):
         if not path.is_dir():
             print(f"skipped: {path} is missing (set TILETRACK_SHARED)")

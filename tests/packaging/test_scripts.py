@@ -25,7 +25,7 @@ class Scripts(unittest.TestCase):
         for name in ("demo", "test"):
             process = run(PACKAGING / name, "--help")
             self.assertEqual(process.returncode, 0)
-            cases = re.search(r"case \$1 in(.*?)esac", (PACKAGING / name).read_text(), re.S)[1]
+            cases = re.search(r"case \$1 in(.*?)\n    esac", (PACKAGING / name).read_text(), re.S)[1]
             options = re.findall(r"(-{1,2}[a-z][a-z-]*)", " ".join(re.findall(r"^    (-[^)]*)\)", cases, re.M)))
             self.assertGreaterEqual(len(options), 4)
             for option in options:
