@@ -35,7 +35,8 @@ struct tt_control {
     int64_t ping; /* serial, or NO_PING */
     bool job_waits, job_runs;
     struct tt_message job;
-    struct tt_inbox job_inbox;
+    int turn; /* of the two: the one before may still be told of when the next comes */
+    struct tt_inbox job_inbox[2];
 };
 
 /* With the mutex held. */
@@ -71,6 +72,7 @@ static void break_off(struct tt_control *c, const char *cause)
 /* Keeps the job's texts in an inbox of its own. */
 static void keep_job(struct tt_control *c, const struct tt_message *message)
 {
+    struct tt_inbox *inbox;
     uint8_t *at;
     size_t size;
 
@@ -78,11 +80,13 @@ static void keep_job(struct tt_control *c, const struct tt_message *message)
         break_off(c, "a job before the one before it was over");
         return;
     }
-    c->job_inbox.begin = c->job_inbox.end = 0;
-    tt_inbox_room(&c->job_inbox, &at);
+    c->turn = !c->turn;
+    inbox = &c->job_inbox[c->turn];
+    inbox->begin = inbox->end = 0;
+    tt_inbox_room(inbox, &at);
     if (tt_message_encode(message, at, &size, NULL) == TT_OK) {
-        tt_inbox_filled(&c->job_inbox, size);
-        tt_inbox_next(&c->job_inbox, &c->job, NULL);
+        tt_inbox_filled(inbox, size);
+        tt_inbox_next(inbox, &c->job, NULL);
         c->job_waits = true;
         pthread_cond_broadcast(&c->changed);
     }
@@ -240,16 +244,6 @@ const atomic_bool *tt_control_stop_flag(const struct tt_control *c)
     return &c->stop;
 }
 
-enum tt_failed_cause tt_control_cause(struct tt_control *c)
-{
-    enum tt_failed_cause cause;
-
-    pthread_mutex_lock(&c->mutex);
-    cause = c->cause;
-    pthread_mutex_unlock(&c->mutex);
-    return cause;
-}
-
 void tt_control_stop_job(struct tt_control *c, enum tt_failed_cause cause)
 {
     pthread_mutex_lock(&c->mutex);
@@ -264,16 +258,19 @@ void tt_control_give_up(struct tt_control *c, enum tt_worker_exit code)
     pthread_mutex_unlock(&c->mutex);
 }
 
-void tt_control_job_over(struct tt_control *c)
+enum tt_failed_cause tt_control_job_over(struct tt_control *c)
 {
+    enum tt_failed_cause cause;
     uint64_t count;
 
     pthread_mutex_lock(&c->mutex);
+    cause = atomic_load(&c->stop) ? c->cause : TT_FAILED_ERROR;
     c->job_runs = false;
     if (!c->over && atomic_exchange(&c->stop, false) && read(c->stop_fd, &count, sizeof count) < 0) {
         /* Nothing was in it. */
     }
     pthread_mutex_unlock(&c->mutex);
+    return cause;
 }
 
 enum tt_worker_exit tt_control_exit(struct tt_control *c)

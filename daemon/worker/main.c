@@ -158,7 +158,6 @@ static enum tt_worker_exit serve_all(struct tt_worker *worker)
         }
         if (tt_worker_serve(worker, &message.body.job) == TT_RESTART_WORKER)
             return TT_WORKER_LOST;
-        tt_control_job_over(worker->control);
     }
 }
 

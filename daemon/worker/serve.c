@@ -135,12 +135,11 @@ static void tell_done(const struct serving *s, struct tt_job_report *report)
     tt_worker_send(s->worker, &message);
 }
 
-static void tell_failed(const struct serving *s, enum tt_status status, const struct tt_error *err)
+static void tell_failed(const struct serving *s, enum tt_status status, enum tt_failed_cause cause,
+                        const struct tt_error *err)
 {
     static const char *const texts[] = {NULL, "cancelled", "the deadline has passed",
                                         "the worker shuts down"};
-    enum tt_failed_cause cause =
-        status == TT_INTERRUPTED ? tt_control_cause(s->worker->control) : TT_FAILED_ERROR;
     struct tt_message message = {.type = TT_MESSAGE_FAILED,
                                  .body.failed = {.id = s->order->id,
                                                  .status = status,
@@ -210,6 +209,7 @@ enum tt_status tt_worker_serve(struct tt_worker *worker, const struct tt_message
     struct tt_job_report report;
     struct tt_job job = make_job(&s);
     struct tt_error err = {.text = ""};
+    enum tt_failed_cause cause;
     enum tt_status status;
 
     tt_prefetch_take(worker->prefetch, order, &job.ahead);
@@ -219,9 +219,10 @@ enum tt_status tt_worker_serve(struct tt_worker *worker, const struct tt_message
         job.ahead.decoder = NULL;
         s.prefetched = false;
     } while (status == TT_SHRINK_TILE && (status = shrink(&s, &err)) == TT_OK);
+    cause = tt_control_job_over(worker->control);
     if (status == TT_OK)
         tell_done(&s, &report);
     else
-        tell_failed(&s, status, &err);
+        tell_failed(&s, status, status == TT_INTERRUPTED ? cause : TT_FAILED_ERROR, &err);
     return status;
 }
