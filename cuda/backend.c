@@ -37,7 +37,10 @@ static void describe(struct tt_backend *b, int index, const struct cudaDevicePro
              "\"precision\": \"%s\", \"mma\": \"%s\", \"device_bytes\": %zu}",
              p->name, index, p->major, p->minor, p->multiProcessorCount, p->l2CacheSize, p->totalGlobalMem,
              driver, runtime, b->gpu.precision == TT_FP16 ? "fp16" : "fp32",
-             b->gpu.precision == TT_FP32 ? "none" : b->gpu.mma == TT_MMA_K16 ? "m16n8k16" : "m16n8k8", b->gpu.weight_bytes + b->gpu.work_bytes);
+             b->gpu.precision == TT_FP32 ? "none"
+             : b->gpu.mma == TT_MMA_K16  ? "m16n8k16"
+                                         : "m16n8k8",
+             b->gpu.weight_bytes + b->gpu.work_bytes);
 }
 
 static void make_plan(struct tt_backend *b, const struct cudaDeviceProp *p,
@@ -158,10 +161,9 @@ static int keep_features(struct tt_backend *b, int reuse, int *error)
         const struct tt_level_shape *s = &tt_level_shapes[level];
         size_t frame = (size_t)(s->size * s->size * s->channels) * value_bytes(b);
 
-        *error = cudaMemcpyAsync(b->gpu.features[level],
-                                 (char *)b->gpu.features[level] + (size_t)from * frame,
-                                 (size_t)reuse * frame, cudaMemcpyDeviceToDevice,
-                                 (cudaStream_t)b->gpu.stream);
+        *error =
+            cudaMemcpyAsync(b->gpu.features[level], (char *)b->gpu.features[level] + (size_t)from * frame,
+                            (size_t)reuse * frame, cudaMemcpyDeviceToDevice, (cudaStream_t)b->gpu.stream);
     }
     return reuse;
 }
@@ -176,8 +178,8 @@ static enum tt_status cuda_features(struct tt_backend *b, const struct tt_clip *
     kept = keep_features(b, reuse, &error);
     b->frames = clip->frames;
     if (!error)
-        error =
-            b->gpu.network->features(&b->gpu, clip->rgb + (size_t)kept * TT_FRAME_BYTES, kept, clip->frames - kept);
+        error = b->gpu.network->features(&b->gpu, clip->rgb + (size_t)kept * TT_FRAME_BYTES, kept,
+                                         clip->frames - kept);
     return finish(b, error, "features", err);
 }
 

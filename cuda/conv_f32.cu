@@ -15,48 +15,89 @@ namespace
 
 enum { BM = 128, BN = 64, BK = 8, LDA = BM + 4 };
 
-struct pixel {
-    int frame, y, x; /* y, x: of the window's corner in the input, may lie outside */
+/* Where a thread reads: one output pixel's window, at one tap and channel. Advances by BK channels, no
+ * divisions. */
+struct cursor {
+    const float *in, *norm; /* of the tap's pixel (may lie outside) and of the frame, at the channel */
+    int y, x, kx, channel;  /* the tap's pixel; its column; */
     bool valid;
+    __device__ __forceinline__ void next(const struct tt_k_conv_f32 &c)
+    {
+        in += BK, norm += 2 * BK, channel += BK;
+        if (channel < c.in_c)
+            return;
+        channel = 0, norm -= 2 * c.in_c;
+        x++; /* in is at the next pixel already */
+        if (++kx == c.kernel) {
+            kx = 0, x -= c.kernel, y++;
+            in += (ptrdiff_t)(c.in_w - c.kernel) * c.in_c;
+        }
+    }
 };
 
-__device__ __forceinline__ void load_a(float (&v)[8], const struct tt_k_conv_f32 &c, const pixel &p, int k0)
+__device__ __forceinline__ void load_a(float (&v)[8], const struct tt_k_conv_f32 &c, const cursor &p)
 {
-    const int tap = k0 / c.in_c, channel = k0 - tap * c.in_c;
-    const int ky = tap / c.kernel, kx = tap - ky * c.kernel;
-    const int y = p.y + ky, x = p.x + kx;
 #pragma unroll
     for (int i = 0; i < 8; i++)
         v[i] = 0.0f;
-    if (!p.valid || (unsigned)y >= (unsigned)c.in_h || (unsigned)x >= (unsigned)c.in_w)
+    if (!p.valid || (unsigned)p.y >= (unsigned)c.in_h || (unsigned)p.x >= (unsigned)c.in_w)
         return;
-    const float *in = c.in + (((size_t)p.frame * c.in_h + y) * c.in_w + x) * c.in_c + channel;
-    const float4 a = tt_load4(in), b = tt_load4(in + 4);
+    const float4 a = tt_load4(p.in), b = tt_load4(p.in + 4);
     v[0] = a.x, v[1] = a.y, v[2] = a.z, v[3] = a.w, v[4] = b.x, v[5] = b.y, v[6] = b.z, v[7] = b.w;
     if (c.norm) {
-        const float *norm = c.norm + ((size_t)p.frame * c.in_c + channel) * 2;
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            const float4 s = tt_load4(norm + 4 * i);
+            const float4 s = tt_load4(p.norm + 4 * i);
             v[2 * i] = fmaxf(fmaf(v[2 * i], s.x, s.y), 0.0f);
             v[2 * i + 1] = fmaxf(fmaf(v[2 * i + 1], s.z, s.w), 0.0f);
         }
     }
 }
 
-__global__ void __launch_bounds__(128) conv_f32(const struct tt_k_conv_f32 c)
+/* Four rows; the residual is read before anything is written, since out may be it. */
+__device__ __forceinline__ void store_rows(const struct tt_k_conv_f32 &c, const float (*acc)[8], int row,
+                                           int rows, int column)
+{
+    float4 residual[4][2], bias[2];
+#pragma unroll
+    for (int j = 0; j < 2; j++) {
+        bias[j] = c.bias ? tt_load4(c.bias + column + j * 32) : make_float4(0, 0, 0, 0);
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            residual[i][j] = c.add && row + i < rows
+                                 ? tt_load4(c.add + (size_t)(row + i) * c.out_c + column + j * 32)
+                                 : make_float4(0, 0, 0, 0);
+    }
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+#pragma unroll
+        for (int j = 0; j < 2; j++) {
+            float4 v = make_float4(acc[i][4 * j] + bias[j].x, acc[i][4 * j + 1] + bias[j].y,
+                                   acc[i][4 * j + 2] + bias[j].z, acc[i][4 * j + 3] + bias[j].w);
+            if (c.gelu)
+                v = make_float4(tt_gelu(v.x), tt_gelu(v.y), tt_gelu(v.z), tt_gelu(v.w));
+            v.x += residual[i][j].x, v.y += residual[i][j].y, v.z += residual[i][j].z,
+                v.w += residual[i][j].w;
+            if (row + i < rows)
+                tt_store4(c.out + (size_t)(row + i) * c.out_c + column + j * 32, v);
+        }
+}
+
+__global__ void __launch_bounds__(128, 4) conv_f32(const struct tt_k_conv_f32 c)
 {
     __shared__ float as[2][BK][LDA];
     __shared__ float bs[2][BK][BN];
     const int t = threadIdx.x, n0 = blockIdx.y * BN;
     const int area = c.out_h * c.out_w, rows = c.frames * area;
     const int m = blockIdx.x * BM + t;
-    pixel p;
+    cursor p;
+    const int frame = m / area, in_frame = m - frame * area, oy = in_frame / c.out_w;
     p.valid = m < rows;
-    p.frame = m / area;
-    const int in_frame = m - p.frame * area, oy = in_frame / c.out_w;
     p.y = oy * c.stride - c.pad;
     p.x = (in_frame - oy * c.out_w) * c.stride - c.pad;
+    p.kx = p.channel = 0;
+    p.in = c.in + (((ptrdiff_t)frame * c.in_h + p.y) * c.in_w + p.x) * c.in_c;
+    p.norm = c.norm + (size_t)frame * c.in_c * 2;
 
     const int bk = t / 16, bn = t % 16 * 4; /* the thread's float4 of each weight step */
     const float *weight = c.weight + (size_t)bk * c.out_c + n0 + bn;
@@ -64,7 +105,7 @@ __global__ void __launch_bounds__(128) conv_f32(const struct tt_k_conv_f32 c)
 
     float acc[8][8] = {};
     float va[8];
-    load_a(va, c, p, 0);
+    load_a(va, c, p);
     float4 vb = tt_load4(weight);
     const int ty = t / 8 * 4, tx = t % 8 * 4;
     for (int s = 0; s < steps; s++) {
@@ -75,8 +116,10 @@ __global__ void __launch_bounds__(128) conv_f32(const struct tt_k_conv_f32 c)
         *reinterpret_cast<float4 *>(&bs[buf][bk][bn]) = vb;
         __syncthreads();
         if (s + 1 < steps) {
-            load_a(va, c, p, (s + 1) * BK);
-            vb = tt_load4(weight + (size_t)(s + 1) * BK * c.out_c);
+            p.next(c);
+            load_a(va, c, p);
+            weight += (size_t)BK * c.out_c;
+            vb = tt_load4(weight);
         }
 #pragma unroll
         for (int k = 0; k < BK; k++) {
@@ -93,28 +136,8 @@ __global__ void __launch_bounds__(128) conv_f32(const struct tt_k_conv_f32 c)
         }
     }
 #pragma unroll
-    for (int i = 0; i < 8; i++) {
-        const int row = blockIdx.x * BM + (i / 4) * 64 + ty + i % 4;
-        if (row >= rows)
-            continue;
-#pragma unroll
-        for (int j = 0; j < 8; j += 4) {
-            const int col = n0 + (j / 4) * 32 + tx;
-            float4 v = make_float4(acc[i][j], acc[i][j + 1], acc[i][j + 2], acc[i][j + 3]);
-            if (c.bias) {
-                const float4 b = tt_load4(c.bias + col);
-                v.x += b.x, v.y += b.y, v.z += b.z, v.w += b.w;
-            }
-            if (c.gelu)
-                v = make_float4(tt_gelu(v.x), tt_gelu(v.y), tt_gelu(v.z), tt_gelu(v.w));
-            const size_t at = (size_t)row * c.out_c + col;
-            if (c.add) {
-                const float4 r = tt_load4(c.add + at);
-                v.x += r.x, v.y += r.y, v.z += r.z, v.w += r.w;
-            }
-            tt_store4(c.out + at, v);
-        }
-    }
+    for (int i = 0; i < 8; i += 4)
+        store_rows(c, acc + i, blockIdx.x * BM + i * 16 + ty, rows, n0 + tx);
 }
 
 } // namespace

@@ -89,14 +89,15 @@ __global__ void __launch_bounds__(32 * MW * NW, MW *NW == 4 ? 2 : 1) gemm_f16(co
 #pragma unroll 1
     for (int i = 0; i < chunks; i++) {
         const uint32_t at = base + (i & 1) * BUFFER;
+        tt_load_a(a, at, 16 * ROW);
         if (i + 1 < chunks)
             fetch((i + 1) * CHUNK);
 #pragma unroll
         for (int s = 0; s < CHUNK / 16; s++) {
-            tt_load_a(a, at + s * 32, 16 * ROW);
             weight += 128;
             tt_load_b(b_next, weight);
-            tt_step<K16>(acc, a, b);
+            /* the last step of a chunk reads its first again; the next chunk is not there yet */
+            tt_step_load<K16>(acc, a, b, at + (s + 1) % (CHUNK / 16) * 32, 16 * ROW);
             b = b_next;
         }
         if (i + 1 < chunks)

@@ -1,8 +1,8 @@
 /* cuda/gpu.h: the network on one device: its weights, its memory, its stages. Used by backend.c and the
  * tests.
  *
- * Nothing here knows of requests. One slab holds the weights, another everything else: the features of one clip, and
- * below them a region that the backbone and the tracking of one tile of query points use in turn.
+ * Nothing here knows of requests. One slab holds the weights, another everything else: the features of one
+ * clip, and below them a region that the backbone and the tracking of one tile of query points use in turn.
  */
 #ifndef TT_CUDA_GPU_H
 #define TT_CUDA_GPU_H
@@ -38,7 +38,7 @@ struct tt_gpu_layer {
 };
 
 struct tt_gpu_weights {
-    float *stem; /* [7][7][3][64] */
+    void *stem; /* FP32: [7][7][3][64] */
     struct tt_gpu_block block[TT_RESNET_GROUPS][TT_RESNET_BLOCKS];
     float *cost_conv;     /* [3][3][2] */
     float *occ_w, *occ_b; /* [2][6], [2] */

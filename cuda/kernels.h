@@ -49,9 +49,9 @@ enum tt_k_conv_variant {
     TT_CONV_256x64_C64,
     TT_CONV_128x128_C32,
     TT_CONV_128x128_C64,
-    TT_CONV_256x128_C32,
+    TT_CONV_256x64_C32_2, /* two buffers */
+    TT_CONV_128x128_C32_2,
     TT_CONV_S2_128x128_C32, /* stride 2, padding 0 before and 1 behind */
-    TT_CONV_S2_128x128_C16,
     TT_CONV_VARIANTS
 };
 
@@ -97,7 +97,10 @@ int tt_k_gemm_f16(const struct tt_k_gemm_f16 *gemm, enum tt_k_mma mma, void *str
 /* rgb [frames][size][size][3] 0..255, scaled to [-1, 1] on load; weight [7][7][3][64] FP32;
  * out [frames][size/2][size/2][64]. size: a multiple of 32. */
 int tt_k_stem_f32(const uint8_t *rgb, const float *weight, float *out, int frames, int size, void *stream);
-int tt_k_stem_f16(const uint8_t *rgb, const float *weight, uint16_t *out, int frames, int size, void *stream);
+/* On tensor cores (stem_f16.cu): weight packed by tt_pack_stem_f16; partial: out,
+ * [frames][(size/32)²][64][2] sums and sums of squares over 256 pixels each. */
+int tt_k_stem_f16(const uint8_t *rgb, const uint16_t *weight, uint16_t *out, float *partial, int frames,
+                  int size, enum tt_k_mma mma, void *stream);
 
 /* ---- norm.cu ---- */
 

@@ -162,7 +162,8 @@ enum tt_k_conv_variant tt_gpu_conv_variant(enum tt_k_mma mma, int stride, int ou
 }
 
 /* A 3×3 convolution in FP16; proj: its projection's name, or NULL. */
-static void *conv_f16(struct loader *l, int stride, int out, int in, int proj_in, const char *name, const char *proj)
+static void *conv_f16(struct loader *l, int stride, int out, int in, int proj_in, const char *name,
+                      const char *proj)
 {
     void *host, *device = reserve_packed(l, (size_t)(9 * in + proj_in) * (size_t)out, &host);
     float *w, *p = NULL;
@@ -180,8 +181,8 @@ static void *conv_f16(struct loader *l, int stride, int out, int in, int proj_in
     return device;
 }
 
-static void load_block(struct loader *l, struct tt_gpu_block *block, const struct tt_resnet_group *group, int first,
-                       const char *prefix)
+static void load_block(struct loader *l, struct tt_gpu_block *block, const struct tt_resnet_group *group,
+                       int first, const char *prefix)
 {
     int out = group->out_channels, in = first ? group->in_channels : out, stride = first ? group->stride : 1;
     char name[2][112], proj[112];
@@ -204,11 +205,24 @@ static void load_block(struct loader *l, struct tt_gpu_block *block, const struc
         block->proj = conv(l, out, in, in, 1, proj);
 }
 
+static const char stem_name[] = "resnet_torch.initial_conv.weight";
+
+static void *stem_f16(struct loader *l)
+{
+    float taps[147 * TT_STEM_CHANNELS];
+    void *host, *device = reserve_packed(l, 176 * TT_STEM_CHANNELS, &host);
+
+    put_taps(l, host ? taps : NULL, TT_STEM_CHANNELS, 3, 3, 49, TT_STEM_CHANNELS, 0, stem_name);
+    if (host && !l->status)
+        check_memory(l, tt_pack_stem_f16(host, taps));
+    return device;
+}
+
 static void load_backbone(struct loader *l, struct tt_gpu_weights *w)
 {
     char prefix[80];
 
-    w->stem = conv(l, TT_STEM_CHANNELS, 3, 3, TT_STEM_KERNEL, "resnet_torch.initial_conv.weight");
+    w->stem = l->half ? stem_f16(l) : conv(l, TT_STEM_CHANNELS, 3, 3, TT_STEM_KERNEL, stem_name);
     for (int g = 0; g < TT_RESNET_GROUPS; g++)
         for (int b = 0; b < TT_RESNET_BLOCKS; b++) {
             snprintf(prefix, sizeof prefix, "resnet_torch.block_groups.%d.blocks.%d", g, b);

@@ -26,8 +26,8 @@ size_t tt_gpu_layout_features(struct tt_gpu *gpu, size_t value)
     for (int level = 0; level < TT_LEVELS; level++) {
         const struct tt_level_shape *s = &tt_level_shapes[level];
 
-        gpu->features[level] = tt_gpu_take(gpu->work_slab, &used,
-                                           value * TT_CLIP_FRAMES * (size_t)(s->size * s->size * s->channels));
+        gpu->features[level] = tt_gpu_take(
+            gpu->work_slab, &used, value * TT_CLIP_FRAMES * (size_t)(s->size * s->size * s->channels));
     }
     return used;
 }

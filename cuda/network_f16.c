@@ -1,9 +1,9 @@
 /* cuda/network_f16.c: the order of the kernels in FP16 (size small).
  *
- * Activations, features and correlation volumes are FP16; sums, norms, softmax, the mixer's residual stream, positions
- * and logits FP32. Instance norm statistics come from the convolution that writes a tensor, a block's projection is
- * part of its second convolution. Work memory is laid out once; nothing here allocates. A CUDA error stops a stage at
- * once and is returned as it is.
+ * Activations, features and correlation volumes are FP16; sums, norms, softmax, the mixer's residual stream,
+ * positions and logits FP32. Instance norm statistics come from the convolution that writes a tensor, a
+ * block's projection is part of its second convolution. Work memory is laid out once; nothing here allocates.
+ * A CUDA error stops a stage at once and is returned as it is.
  */
 #include "cuda/gpu.h"
 
@@ -20,18 +20,19 @@ static void layout(struct tt_gpu *gpu)
 
 /* ---- backbone ---- */
 
-static int finish_norm(struct tt_gpu *gpu, const struct tt_gpu_norm *w, int which, int frames, int chunks, int size,
-                       int channels)
+static int finish_norm(struct tt_gpu *gpu, const struct tt_gpu_norm *w, int which, int frames, int chunks,
+                       int size, int channels)
 {
     struct tt_gpu_backbone *b = &gpu->backbone;
 
-    return tt_k_norm_finish(b->partial, w->gamma, w->beta, b->norm[which], frames, chunks, size * size, channels,
-                            TT_NORM_EPSILON, gpu->stream);
+    return tt_k_norm_finish(b->partial, w->gamma, w->beta, b->norm[which], frames, chunks, size * size,
+                            channels, TT_NORM_EPSILON, gpu->stream);
 }
 
-/* One residual block; gpu->backbone.x: in and out; *chunks: of the sums of x in gpu->backbone.partial, in and out. */
-static int block(struct tt_gpu *gpu, const struct tt_gpu_block *w, const struct tt_resnet_group *s, int first, int frames,
-                 int *chunks)
+/* One residual block; gpu->backbone.x: in and out; *chunks: of the sums of x in gpu->backbone.partial, in and
+ * out. */
+static int block(struct tt_gpu *gpu, const struct tt_gpu_block *w, const struct tt_resnet_group *s, int first,
+                 int frames, int *chunks)
 {
     struct tt_gpu_backbone *b = &gpu->backbone;
     int out = s->out_channels, in = first ? s->in_channels : out, in_size = first ? s->in_size : s->out_size;
@@ -51,7 +52,8 @@ static int block(struct tt_gpu *gpu, const struct tt_gpu_block *w, const struct 
     if (!error)
         error = tt_k_conv_f16(&c, gpu->mma, gpu->stream);
     if (!error)
-        error = finish_norm(gpu, &w->norm[1], 1, frames, tt_k_conv_f16_tiles(c.variant, s->out_size), s->out_size, out);
+        error = finish_norm(gpu, &w->norm[1], 1, frames, tt_k_conv_f16_tiles(c.variant, s->out_size),
+                            s->out_size, out);
     if (error)
         return error;
     c.in = b->h, c.norm = b->norm[1], c.weight = w->conv[1], c.in_size = s->out_size, c.in_c = out;
@@ -69,16 +71,15 @@ static int block(struct tt_gpu *gpu, const struct tt_gpu_block *w, const struct 
 static int features_tile(struct tt_gpu *gpu, const uint8_t *rgb, int first, int frames)
 {
     static const int level_of_group[TT_RESNET_GROUPS] = {TT_HIGHEST, TT_HIRES, -1, TT_LOWRES};
-    enum { HALF = TT_CLIP_SIZE / 2, PIXELS = HALF * HALF };
+    enum { PIXELS = TT_CLIP_SIZE / 2 * TT_CLIP_SIZE / 2 };
     struct tt_gpu_backbone *b = &gpu->backbone;
-    int chunks = (PIXELS + TT_K_NORM_CHUNK - 1) / TT_K_NORM_CHUNK;
+    int chunks = PIXELS / 256;
     int error = cudaMemcpyAsync(b->rgb, rgb, (size_t)frames * TT_FRAME_BYTES, cudaMemcpyHostToDevice,
                                 (cudaStream_t)gpu->stream);
 
     if (!error)
-        error = tt_k_stem_f16(b->rgb, gpu->weights.stem, b->x, frames, TT_CLIP_SIZE, gpu->stream);
-    if (!error)
-        error = tt_k_norm_partial_f16(b->x, b->partial, frames, PIXELS, TT_STEM_CHANNELS, gpu->stream);
+        error = tt_k_stem_f16(b->rgb, gpu->weights.stem, b->x, b->partial, frames, TT_CLIP_SIZE, gpu->mma,
+                              gpu->stream);
     for (int g = 0; g < TT_RESNET_GROUPS && !error; g++) {
         const struct tt_resnet_group *s = &tt_resnet_groups[g];
         int level = level_of_group[g];
@@ -116,8 +117,8 @@ static int supports(struct tt_gpu *gpu, int queries, int frames)
         const struct tt_level_shape *s = &tt_level_shapes[level];
 
         error = tt_k_support_f16(gpu->features[level], t->query_frame, t->query_xy,
-                                 t->supports + tt_gpu_support_offset(level), queries, TT_SUPPORT_FLOATS, frames,
-                                 s->size, s->channels, (float)s->size / TT_CLIP_SIZE, gpu->stream);
+                                 t->supports + tt_gpu_support_offset(level), queries, TT_SUPPORT_FLOATS,
+                                 frames, s->size, s->channels, (float)s->size / TT_CLIP_SIZE, gpu->stream);
     }
     return error;
 }
@@ -129,8 +130,8 @@ static int initialise(struct tt_gpu *gpu, int queries, int frames)
     const float *centre[TT_LEVELS];
 
     for (int level = 0; level < TT_LEVELS; level++)
-        centre[level] =
-            t->supports + tt_gpu_support_offset(level) + TT_SUPPORT_AREA / 2 * tt_level_shapes[level].channels;
+        centre[level] = t->supports + tt_gpu_support_offset(level) +
+                        TT_SUPPORT_AREA / 2 * tt_level_shapes[level].channels;
     const struct tt_k_cost c = {.lowres = gpu->features[TT_LOWRES],
                                 .hires = gpu->features[TT_HIRES],
                                 .lowres_q = centre[TT_LOWRES],
@@ -156,27 +157,27 @@ static int encode(struct tt_gpu *gpu, int level, int first, int queries, int fra
     struct tt_gpu_track *t = &gpu->track;
     const struct tt_level_shape *s = &tt_level_shapes[level];
     const struct tt_gpu_encoder_conv *w = gpu->weights.encoder[level];
-    const struct tt_k_encode_f16 e = {
-        .volume = t->volume,
-        .weight = {w[0].weight[0], w[0].weight[1]},
-        .weight2 = w[1].weight[0],
-        .bias = {w[0].bias, w[1].bias},
-        .gamma = {w[0].norm.gamma, w[1].norm.gamma},
-        .beta = {w[0].norm.beta, w[1].norm.beta},
-        .out = (uint16_t *)t->tokens + (size_t)first * frames * TT_K_TOKEN + 2 + level * TT_LEVEL_EMBEDDING,
-        .rows = queries * frames,
-        .out_row = TT_K_TOKEN};
+    const struct tt_k_encode_f16 e = {.volume = t->volume,
+                                      .weight = {w[0].weight[0], w[0].weight[1]},
+                                      .weight2 = w[1].weight[0],
+                                      .bias = {w[0].bias, w[1].bias},
+                                      .gamma = {w[0].norm.gamma, w[1].norm.gamma},
+                                      .beta = {w[0].norm.beta, w[1].norm.beta},
+                                      .out = (uint16_t *)t->tokens + (size_t)first * frames * TT_K_TOKEN + 2 +
+                                             level * TT_LEVEL_EMBEDDING,
+                                      .rows = queries * frames,
+                                      .out_row = TT_K_TOKEN};
     int error = tt_k_correlate_f16(
         gpu->features[level], t->supports + (size_t)first * TT_SUPPORT_FLOATS + tt_gpu_support_offset(level),
-        t->state + (size_t)first * frames * 4, t->volume, queries, frames, TT_SUPPORT_FLOATS, s->size, s->channels,
-        (float)s->size / TT_CLIP_SIZE, gpu->mma, gpu->stream);
+        t->state + (size_t)first * frames * 4, t->volume, queries, frames, TT_SUPPORT_FLOATS, s->size,
+        s->channels, (float)s->size / TT_CLIP_SIZE, gpu->mma, gpu->stream);
 
     return error ? error : tt_k_encode_f16(&e, gpu->mma, gpu->stream);
 }
 
 /* [gelu](in · weight + bias) into half, or added to the residual stream where half is NULL. */
-static int product(struct tt_gpu *gpu, const void *in, const struct tt_gpu_product *w, void *half, const float *add,
-                   int rows, int in_width, int out_width, int gelu)
+static int product(struct tt_gpu *gpu, const void *in, const struct tt_gpu_product *w, void *half,
+                   const float *add, int rows, int in_width, int out_width, int gelu)
 {
     const struct tt_k_gemm_f16 g = {.a = in,
                                     .weight = w->weight,
@@ -197,16 +198,19 @@ static int layer(struct tt_gpu *gpu, const struct tt_gpu_layer *w, int queries, 
 {
     struct tt_gpu_track *t = &gpu->track;
     int rows = queries * frames, width = gpu->shape->width, wide = TT_MIXER_WIDENING * width;
-    int error = tt_k_layer_norm_f16(t->h, w->norm[0].gamma, w->norm[0].beta, t->normed, rows, width, gpu->stream);
+    int error =
+        tt_k_layer_norm_f16(t->h, w->norm[0].gamma, w->norm[0].beta, t->normed, rows, width, gpu->stream);
 
     if (!error)
         error = product(gpu, t->normed, &w->qkv, t->qkv, NULL, rows, width, 3 * width, 0);
     if (!error)
-        error = tt_k_attention_f16(t->qkv, t->mixed, queries, frames, gpu->shape->heads, gpu->mma, gpu->stream);
+        error =
+            tt_k_attention_f16(t->qkv, t->mixed, queries, frames, gpu->shape->heads, gpu->mma, gpu->stream);
     if (!error)
         error = product(gpu, t->mixed, &w->final, NULL, t->h, rows, width, width, 0);
     if (!error)
-        error = tt_k_layer_norm_f16(t->h, w->norm[1].gamma, w->norm[1].beta, t->normed, rows, width, gpu->stream);
+        error =
+            tt_k_layer_norm_f16(t->h, w->norm[1].gamma, w->norm[1].beta, t->normed, rows, width, gpu->stream);
     if (!error)
         error = product(gpu, t->normed, &w->up, t->wide, NULL, rows, width, wide, 1);
     if (!error)
@@ -233,8 +237,8 @@ static int refine(struct tt_gpu *gpu, int queries, int frames)
     for (int i = 0; i < TT_MIXER_LAYERS && !error; i++)
         error = layer(gpu, &w->layer[i], queries, frames);
     return error ? error
-                 : tt_k_head_f32(t->h, w->norm_out.gamma, w->norm_out.beta, w->head_w, w->head_b, t->state, rows,
-                                 width, gpu->stream);
+                 : tt_k_head_f32(t->h, w->norm_out.gamma, w->norm_out.beta, w->head_w, w->head_b, t->state,
+                                 rows, width, gpu->stream);
 }
 
 const struct tt_gpu_network tt_gpu_network_f16 = {

@@ -102,3 +102,19 @@ int tt_pack_encoder_f16(uint16_t *packed, const float *weight, int orientation)
     free(matrix);
     return 0;
 }
+
+int tt_pack_stem_f16(uint16_t *packed, const float *weight)
+{
+    enum { K = 176 };
+    float *matrix = calloc((size_t)K * 64, sizeof(*matrix));
+    if (!matrix)
+        return -1;
+    for (int k = 0; k < K; k++) {
+        const int piece = k / 8, ky = piece / 3, column = piece % 3 * 8 + k % 8; /* column: 3·kx + colour */
+        for (int o = 0; o < 64 && ky < 7 && column < 21; o++)
+            matrix[k * 64 + o] = weight[(ky * 21 + column) * 64 + o] * (2.0f / 255.0f);
+    }
+    tt_pack_matrix_f16(packed, matrix, K, 64);
+    free(matrix);
+    return 0;
+}

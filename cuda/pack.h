@@ -30,6 +30,10 @@ int tt_pack_conv_f16(uint16_t *packed, const float *weight, const float *project
  * tt_k_correlate_f16 writes them. packed: out, 25·64·64. Returns 0, or -1 without memory. */
 int tt_pack_encoder_f16(uint16_t *packed, const float *weight, int orientation);
 
+/* weight [7][7][3][64] of the first convolution, scaled by 2/255. packed: out, 176·64. Returns 0, or -1
+ * without memory. */
+int tt_pack_stem_f16(uint16_t *packed, const float *weight);
+
 #ifdef __cplusplus
 }
 #endif

@@ -12,19 +12,7 @@ namespace
 
 enum { TH = 8, TW = 16, IH = 2 * TH + 5, IW = 2 * TW + 5 };
 
-__device__ __forceinline__ void store8(float *p, const float *v)
-{
-    tt_store4(p, make_float4(v[0], v[1], v[2], v[3]));
-    tt_store4(p + 4, make_float4(v[4], v[5], v[6], v[7]));
-}
-__device__ __forceinline__ void store8(__half *p, const float *v)
-{
-    *reinterpret_cast<uint4 *>(p) =
-        make_uint4(tt_pack(v[0], v[1]), tt_pack(v[2], v[3]), tt_pack(v[4], v[5]), tt_pack(v[6], v[7]));
-}
-
-template <class T>
-__global__ void __launch_bounds__(128) stem(const uint8_t *rgb, const float *weight, T *out, int size)
+__global__ void __launch_bounds__(128) stem(const uint8_t *rgb, const float *weight, float *out, int size)
 {
     __shared__ __align__(16) float w[147 * 64];
     __shared__ float in[IH * IW * 3];
@@ -59,20 +47,10 @@ __global__ void __launch_bounds__(128) stem(const uint8_t *rgb, const float *wei
             }
         }
     }
-    T *o = out + (((size_t)blockIdx.z * half + y0 + ty) * half + x0 + tx) * 64;
+    float *o = out + (((size_t)blockIdx.z * half + y0 + ty) * half + x0 + tx) * 64;
 #pragma unroll
-    for (int j = 0; j < 64; j += 8)
-        store8(o + j, acc + j);
-}
-
-template <class T>
-int launch(const uint8_t *rgb, const float *weight, T *out, int frames, int size, void *stream)
-{
-    if (size % 32 || frames < 1)
-        return cudaErrorInvalidValue;
-    stem<T><<<dim3(size / 2 / TW, size / 2 / TH, frames), 128, 0, (cudaStream_t)stream>>>(rgb, weight, out,
-                                                                                          size);
-    return cudaGetLastError();
+    for (int j = 0; j < 64; j += 4)
+        tt_store4(o + j, make_float4(acc[j], acc[j + 1], acc[j + 2], acc[j + 3]));
 }
 
 } // namespace
@@ -80,11 +58,9 @@ int launch(const uint8_t *rgb, const float *weight, T *out, int frames, int size
 extern "C" int tt_k_stem_f32(const uint8_t *rgb, const float *weight, float *out, int frames, int size,
                              void *stream)
 {
-    return launch(rgb, weight, out, frames, size, stream);
-}
-
-extern "C" int tt_k_stem_f16(const uint8_t *rgb, const float *weight, uint16_t *out, int frames, int size,
-                             void *stream)
-{
-    return launch(rgb, weight, reinterpret_cast<__half *>(out), frames, size, stream);
+    if (size % 32 || frames < 1)
+        return cudaErrorInvalidValue;
+    const dim3 grid(size / 2 / TW, size / 2 / TH, frames);
+    stem<<<grid, 128, 0, (cudaStream_t)stream>>>(rgb, weight, out, size);
+    return cudaGetLastError();
 }

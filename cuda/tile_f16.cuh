@@ -4,8 +4,8 @@
  * A (rows × k) comes from shared memory by ldmatrix; its row addresses are arbitrary, so a convolution's taps
  * are offsets. B (k × columns) comes from global memory, packed in the order in which lanes hold it (pack.h):
  * four 16-byte loads a lane and step, shared by L1 among the warps of a block, no shared memory and no
- * barrier. Both are fetched one step ahead. Accumulators: 128 registers; sums run along k in order, two (K16:
- * one) instructions a step.
+ * barrier. Both are fetched one step ahead; a row tile of A into the registers that its last use has freed.
+ * Accumulators: 128 registers; sums run along k in order, two (K16: one) instructions a step.
  */
 #ifndef TT_CUDA_TILE_F16_CUH
 #define TT_CUDA_TILE_F16_CUH
@@ -48,6 +48,86 @@ template <bool K16> __device__ __forceinline__ void tt_step(tt_acc &c, const tt_
             tt_mma<K16>(c[i][2 * j + 1], a.r[i], b.r[j].z, b.r[j].w);
         }
     }
+}
+
+/* The same, row tile by row tile, each of which is loaded for the next step once it has been used: no second
+ * set of registers. next: as tt_load_a's address, of the next step. */
+template <bool K16>
+__device__ __forceinline__ void tt_step_load(tt_acc &c, tt_frag_a &a, const tt_frag_b &b, uint32_t next,
+                                             uint32_t tile_bytes)
+{
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            tt_mma<K16>(c[i][2 * j], a.r[i], b.r[j].x, b.r[j].y);
+            tt_mma<K16>(c[i][2 * j + 1], a.r[i], b.r[j].z, b.r[j].w);
+        }
+        tt_ldmatrix4(a.r[i], next + i * tile_bytes);
+    }
+}
+
+/* A warp's staging area in tt_store_warp: 32 pixels × 64 channels, lines of 144 bytes. */
+enum { TT_STAGE_BYTES = 32 * 144 };
+
+/* Adds the shortcut, rounds, stores 64 pixels × 64 channels and sums them for the next norm. out, add: at the
+ * warp's first pixel and channel; line: halfs from one image row to the next. */
+__device__ __forceinline__ void tt_store_warp(const tt_acc &c, unsigned char *stage, float2 *sums,
+                                              __half *out, const __half *add, int channels, size_t line)
+{
+    const int lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
+    float s[8][2] = {}, ss[8][2] = {};
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        if (add) {
+#pragma unroll
+            for (int i = 0; i < 8; i++) {
+                const int p = i * 4 + lane / 8;
+                const __half *from =
+                    add + (2 * h + p / 16) * line + (size_t)(p % 16) * channels + lane % 8 * 8;
+                *reinterpret_cast<uint4 *>(stage + p * 144 + lane % 8 * 16) =
+                    *reinterpret_cast<const uint4 *>(from);
+            }
+            __syncwarp();
+        }
+#pragma unroll
+        for (int i = 0; i < 2; i++)
+#pragma unroll
+            for (int j = 0; j < 8; j++)
+#pragma unroll
+                for (int r = 0; r < 2; r++) {
+                    uint32_t *at =
+                        reinterpret_cast<uint32_t *>(stage + (i * 16 + r * 8 + g) * 144 + j * 16 + q * 4);
+                    const float2 old = add ? tt_unpack(*at) : make_float2(0.0f, 0.0f);
+                    const float *v = &c[2 * h + i][j][2 * r];
+                    const uint32_t rounded = tt_pack(v[0] + old.x, v[1] + old.y);
+                    const float2 x = tt_unpack(rounded);
+                    *at = rounded;
+                    s[j][0] += x.x, s[j][1] += x.y;
+                    ss[j][0] = fmaf(x.x, x.x, ss[j][0]), ss[j][1] = fmaf(x.y, x.y, ss[j][1]);
+                }
+        __syncwarp();
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            const int p = i * 4 + lane / 8;
+            __half *to = out + (2 * h + p / 16) * line + (size_t)(p % 16) * channels + lane % 8 * 8;
+            *reinterpret_cast<uint4 *>(to) =
+                *reinterpret_cast<const uint4 *>(stage + p * 144 + lane % 8 * 16);
+        }
+        __syncwarp();
+    }
+#pragma unroll
+    for (int j = 0; j < 8; j++)
+#pragma unroll
+        for (int k = 0; k < 2; k++) {
+#pragma unroll
+            for (int i = 4; i < 32; i *= 2) {
+                s[j][k] += __shfl_xor_sync(0xffffffffu, s[j][k], i);
+                ss[j][k] += __shfl_xor_sync(0xffffffffu, ss[j][k], i);
+            }
+            if (g == 0)
+                sums[j * 8 + q * 2 + k] = make_float2(s[j][k], ss[j][k]);
+        }
 }
 
 #endif

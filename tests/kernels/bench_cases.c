@@ -82,8 +82,9 @@ static void bench_conv_f16_layer(const struct layer *l, enum tt_k_mma mma, int a
             c.set[i].variant = (enum tt_k_conv_variant)v;
         if (tt_k_conv_f16(&c.set[0], mma, NULL) != 0)
             continue; /* this shape is not one of the variant's */
-        static const char *const names[] = {"256x64 c32",  "256x64 c64",     "128x128 c32",   "128x128 c64",
-                                            "256x128 c32", "/2 128x128 c32", "/2 128x128 c16"};
+        static const char *const names[] = {"256x64 c32",    "256x64 c64",     "128x128 c32",
+                                            "128x128 c64",   "256x64 c32 two", "128x128 c32 two",
+                                            "/2 128x128 c32"};
         const struct bench b = {.flop = layer_flop(l),
                                 .bytes = 2.0 * (layer_values(l) + (add ? (double)out_n : 0.0)),
                                 .launch = launch_conv_f16,
@@ -241,7 +242,8 @@ static int launch_stem_f32(const void *context, int set, void *stream)
 static int launch_stem_f16(const void *context, int set, void *stream)
 {
     const struct small *s = context;
-    return tt_k_stem_f16(s->in[set], s->a, s->out[set], FRAMES, 256, stream);
+    return tt_k_stem_f16(s->in[set], (const uint16_t *)s->a, s->out[set], s->state, FRAMES, 256,
+                         KERN_K16 ? TT_MMA_K16 : TT_MMA_K8, stream);
 }
 static int launch_partial_f16(const void *context, int set, void *stream)
 {
@@ -302,7 +304,7 @@ void bench_small(void)
     for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
         struct small s = {.a = random_f32(1 << 16, 0.1f),
                           .b = random_f32(1 << 16, 0.1f),
-                          .state = random_f32((size_t)ROWS * 4, 100.0f)};
+                          .state = random_f32((size_t)FRAMES * 64 * 64 * 2, 100.0f)};
         for (int k = 0; k < BENCH_SETS; k++) {
             s.in[k] = cases[i].launch == launch_l2_f16 || cases[i].launch == launch_partial_f16
                           ? (void *)random_f16(cases[i].in_bytes / 2, 1.0f)

@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(128, 2) tile_loop(const uint4 *packed, float *
     __syncthreads();
     const uint32_t base = tt_shared_address(shared) + (lane % 16) * 144 + lane / 16 * 16;
     tt_acc acc = {};
-    tt_frag_a a, a_next;
+    tt_frag_a a;
     tt_frag_b b, b_next;
     tt_load_a(a, base, 2304);
     tt_load_b(b, packed + lane);
@@ -47,9 +47,8 @@ __global__ void __launch_bounds__(128, 2) tile_loop(const uint4 *packed, float *
         for (int i = 0; i < 4; i++) {
             const int next = s + i + 1;
             tt_load_b(b_next, packed + (next % 16) * 128 + lane);
-            tt_load_a(a_next, base + ((warp + s / 4) % 4) * 2304 + (i + 1) % 4 * 32, 2304);
-            tt_step<K16>(acc, a, b);
-            a = a_next, b = b_next;
+            tt_step_load<K16>(acc, a, b, base + ((warp + s / 4) % 4) * 2304 + (i + 1) % 4 * 32, 2304);
+            b = b_next;
         }
     }
     float sum = 0.0f;

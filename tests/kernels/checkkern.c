@@ -25,6 +25,7 @@ int main(int argc, char **argv)
     check_head();
     check_attention();
     for (int k = 0; k <= KERN_K16; k++) {
+        check_stem_f16(k ? TT_MMA_K16 : TT_MMA_K8);
         check_conv_f16(k ? TT_MMA_K16 : TT_MMA_K8);
         check_gemm_f16(k ? TT_MMA_K16 : TT_MMA_K8);
         check_cost_f16(k ? TT_MMA_K16 : TT_MMA_K8);

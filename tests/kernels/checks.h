@@ -6,6 +6,7 @@
 
 void check_conv_f32(void);
 void check_stem(void);
+void check_stem_f16(enum tt_k_mma mma);
 void check_conv_f16(enum tt_k_mma mma);
 void check_gemm_f16(enum tt_k_mma mma);
 void check_norms(void);

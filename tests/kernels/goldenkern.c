@@ -1,11 +1,12 @@
-/* tests/kernels/goldenkern.c GOLDEN WEIGHTS [fp16]: the CUDA backend against tensors that the public code wrote.
+/* tests/kernels/goldenkern.c GOLDEN WEIGHTS [fp16]: the CUDA backend against tensors that the public code
+ * wrote.
  *
  * WEIGHTS: a weight file, or "base:SEED" for weights from the formula. Features and supports within 1e-4 of
  * their length, tracks within 0.02 px and logits within 0.02 in every pass; the same bits twice; within 0.01
  * px with other tiles and for each query point alone. In FP16: features and supports within
- * 2e-3, points that the golden tensors call visible within 0.1 px (median) and 0.5 px (99th percentile), at most
- * 0.5 % of the visibility flags flip, 0.05 px between tiles. Then times: features of the clip, tracking of 256
- * points.
+ * 2e-3, points that the golden tensors call visible within 0.1 px (median) and 0.5 px (99th percentile), at
+ * most 0.5 % of the visibility flags flip, 0.05 px between tiles. Then times: features of the clip, tracking
+ * of 256 points.
  */
 #include "cuda/backend.h"
 #include "core/formula.h"
@@ -239,9 +240,8 @@ static void run(struct tt_backend *b, const struct golden *g, int first, int que
 
 static struct tt_backend *open_with(const struct golden *g, int queries, int frames)
 {
-    const struct tt_backend_options options = {.tile = {queries, frames},
-                                               .precision = fp16 ? TT_FP16 : TT_FP32,
-                                               .arch = KERN_K16 ? NULL : "sm_75"};
+    const struct tt_backend_options options = {
+        .tile = {queries, frames}, .precision = fp16 ? TT_FP16 : TT_FP32, .arch = KERN_K16 ? NULL : "sm_75"};
     struct tt_backend *b;
     struct tt_error err;
 
@@ -257,7 +257,8 @@ static void check_tiles(const struct golden *g, float *supports, const struct tt
     struct tt_backend *b = open_with(g, 5, 3);
 
     run(b, g, 0, g->queries, supports, NULL, other);
-    verdict("tiles of 5 points, 3 frames", (float *)other, (const float *)whole, count * 4, 0, fp16 ? 0.05 : 0.01);
+    verdict("tiles of 5 points, 3 frames", (float *)other, (const float *)whole, count * 4, 0,
+            fp16 ? 0.05 : 0.01);
     for (int q = 0; q < g->queries; q++)
         run(b, g, q, 1, supports, NULL, other + q * g->clip.frames);
     verdict("each point alone", (float *)other, (const float *)whole, count * 4, 0, fp16 ? 0.05 : 0.01);
