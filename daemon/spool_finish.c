@@ -14,8 +14,6 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { OTHER_NAMES = 10000 };
-
 /* A job that is being ended: its directory is open. */
 struct ending {
     struct tt_spool *spool;
@@ -92,22 +90,12 @@ static enum tt_status publish(struct ending *ending)
 /* --- the inputs -------------------------------------------------------------------------------------------
  */
 
-/* Moves a file that goes with the input, if it still is here; where its name is taken, under a numbered one.
- */
+/* Moves a file that goes with the input, if it still is here. */
 static enum tt_status move_companion(struct ending *ending, const char *from, int to_fd, const char *to)
 {
-    char name[TT_NAME_BYTES + 1];
-
-    if (!tt_fs_exists(ending->fd, from))
-        return TT_OK;
-    for (int number = 1; number < OTHER_NAMES; number++) {
-        tt_name_join(name, to, tt_name_stem(to), number, to + tt_name_stem(to));
-        if (tt_fs_move(ending->spool, ending->fd, from, to_fd, name) == 0)
-            return TT_OK;
-        if (errno != EEXIST)
-            break;
-    }
-    return trouble(ending, from);
+    if (tt_fs_move_numbered(ending->spool, ending->fd, from, to_fd, to) < 0)
+        return trouble(ending, from);
+    return TT_OK;
 }
 
 static enum tt_status move_sidecars(struct ending *ending, int to_fd, const char *video)
@@ -195,49 +183,6 @@ static enum tt_status move_away(struct ending *ending)
     return status;
 }
 
-static bool has_sidecars(const struct tt_manifest *manifest)
-{
-    bool any = false;
-
-    for (int kind = 0; kind < TT_SPOOL_SIDECARS; kind++)
-        any |= manifest->has_sidecar[kind];
-    return any;
-}
-
-/* Back to incoming/: the video last, for it is what starts a job. *taken: out; somebody took its place after
- * its side-cars had gone there. */
-static enum tt_status move_back(struct ending *ending, bool *taken)
-{
-    struct tt_manifest *manifest = ending->manifest;
-
-    for (;;) {
-        const char *name;
-        int to_fd = tt_fs_open_parent(ending->spool, "incoming", manifest->target, true, &name);
-        enum tt_status status = to_fd < 0 ? trouble(ending, "opening its directory in incoming/")
-                                          : move_sidecars(ending, to_fd, name);
-
-        if (!status && has_sidecars(manifest))
-            status = sync_move(ending, to_fd);
-        if (!status && tt_fs_exists(ending->fd, "video") &&
-            tt_fs_move(ending->spool, ending->fd, "video", to_fd, name) < 0) {
-            if (errno == EEXIST) {
-                tt_fs_close(to_fd);
-                *taken = has_sidecars(manifest);
-                status = *taken ? TT_OK : place_again(ending);
-                if (status || *taken)
-                    return status;
-                continue;
-            }
-            status = trouble(ending, "putting its input back");
-        }
-        TT_STEP("finish-video");
-        if (!status)
-            status = sync_move(ending, to_fd);
-        tt_fs_close(to_fd);
-        return status;
-    }
-}
-
 /* The input is not kept. */
 static enum tt_status drop_inputs(struct ending *ending)
 {
@@ -259,27 +204,17 @@ static enum tt_status carry_out(struct ending *ending)
 {
     struct tt_manifest *manifest = ending->manifest;
     enum tt_status status = ending->job->unsaved ? save(ending) : TT_OK;
-    bool taken = false;
 
-    if (!status && manifest->state == TT_JOB_COMMITTING) {
+    if (!status && manifest->state == TT_JOB_COMMITTING)
         status = publish(ending);
-        if (!status)
-            status = manifest->target ? move_away(ending) : drop_inputs(ending);
-    } else if (!status && manifest->state == TT_JOB_RETURNING) {
-        status = move_back(ending, &taken);
-        if (!status && taken) {
-            status = tt_manifest_set(&manifest->cause,
-                                     "its place in incoming/ was taken while it was put back", ending->err);
-            manifest->state = TT_JOB_FAILING;
-            manifest->outcome = TT_OUTCOME_FAILED;
-            if (!status)
-                status = place_again(ending);
-        }
-    }
-    if (!status && manifest->state == TT_JOB_FAILING)
-        status = move_away(ending);
-    if (!status && manifest->state == TT_JOB_RETRYING)
+    if (status)
+        return status;
+    if (manifest->state == TT_JOB_RETRYING)
         status = tt_retry_move(ending->spool, ending->job, ending->err);
+    else if (manifest->target)
+        status = move_away(ending);
+    else
+        status = drop_inputs(ending);
     if (!status && tt_job_remove_directory(ending->spool, ending->job, ending->fd) < 0)
         status = trouble(ending, "removing its directory");
     return status;

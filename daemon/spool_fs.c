@@ -15,6 +15,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+enum { NUMBERS = 10000 };
+
 void tt_fs_close(int fd)
 {
     int kept = errno;
@@ -137,4 +139,20 @@ int tt_fs_move(const struct tt_spool *spool, int from_fd, const char *from, int 
         errno = EEXIST;
     }
     return result;
+}
+
+int tt_fs_move_numbered(const struct tt_spool *spool, int from_fd, const char *from, int to_fd,
+                        const char *to)
+{
+    char name[TT_NAME_BYTES + 1];
+    size_t stem = tt_name_stem(to);
+
+    for (int number = 1; number < NUMBERS; number++) {
+        tt_name_join(name, to, stem, number, to + stem);
+        if (tt_fs_move(spool, from_fd, from, to_fd, name) == 0 || errno == ENOENT)
+            return 0;
+        if (errno != EEXIST)
+            return -1;
+    }
+    return -1;
 }

@@ -36,6 +36,10 @@ int tt_fs_open_parent(const struct tt_spool *spool, const char *tree, const char
  * removed. Nothing is synced, except between the two halves of a move by link. */
 int tt_fs_move(const struct tt_spool *spool, int from_fd, const char *from, int to_fd, const char *to);
 
+/* The same for a file that need not be there any more; where `to` exists, under "~2", "~3" ... */
+int tt_fs_move_numbered(const struct tt_spool *spool, int from_fd, const char *from, int to_fd,
+                        const char *to);
+
 /* Whether two names are names of one file. */
 bool tt_fs_same_file(int a_fd, const char *a, int b_fd, const char *b);
 

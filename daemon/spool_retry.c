@@ -20,60 +20,68 @@ enum { DEPTH_MAX = 64 };
 /* --- retry ------------------------------------------------------------------------------------------------
  */
 
-/* An input on its way from failed/ to incoming/. Both directories are open. */
-struct move {
-    struct tt_spool *spool;
-    const struct tt_manifest *manifest;
-    int from_fd, to_fd;
-    const char *from, *to; /* the video's names there */
-};
-
-/* 0, or -1 and errno. What is no longer in failed/ has moved. */
-static int move_one(const struct move *move, const char *from, const char *to)
+/* The side-cars and the reason of a video that has gone from from_fd/from to to_fd/to. 0, or -1 and errno. */
+static int follow(const struct tt_spool *spool, const struct tt_manifest *manifest, int from_fd,
+                  const char *from, int to_fd, const char *to)
 {
-    return tt_fs_move(move->spool, move->from_fd, from, move->to_fd, to) < 0 && errno != ENOENT ? -1 : 0;
-}
-
-static int move_all(const struct move *move)
-{
-    char reason[TT_NAME_BYTES + 1];
+    char old[TT_NAME_BYTES + 1], new[TT_NAME_BYTES + 1];
 
     for (int kind = 0; kind < TT_SPOOL_SIDECARS; kind++) {
-        char from[TT_NAME_BYTES + 1], to[TT_NAME_BYTES + 1];
-
-        tt_name_of_sidecar(from, move->from, (enum tt_spool_sidecar)kind);
-        tt_name_of_sidecar(to, move->to, (enum tt_spool_sidecar)kind);
-        if (move->manifest->has_sidecar[kind] && move_one(move, from, to) < 0)
+        tt_name_of_sidecar(old, from, (enum tt_spool_sidecar)kind);
+        tt_name_of_sidecar(new, to, (enum tt_spool_sidecar)kind);
+        if (manifest->has_sidecar[kind] && tt_fs_move_numbered(spool, from_fd, old, to_fd, new) < 0)
             return -1;
         TT_STEP("retry-sidecar");
     }
-    if (tt_fs_sync(move->to_fd) < 0 || move_one(move, move->from, move->to) < 0)
+    if (tt_fs_sync(to_fd) < 0 || tt_fs_sync(from_fd) < 0)
         return -1;
-    TT_STEP("retry-video");
-    if (tt_fs_sync(move->to_fd) < 0 || tt_fs_sync(move->from_fd) < 0)
-        return -1;
-    tt_name_join(reason, move->from, strlen(move->from), 1, TT_REASON_SUFFIX);
-    if (unlinkat(move->from_fd, reason, 0) < 0 && errno != ENOENT)
+    tt_name_join(old, from, strlen(from), 1, TT_REASON_SUFFIX);
+    if (unlinkat(from_fd, old, 0) < 0 && errno != ENOENT)
         return -1;
     TT_STEP("retry-reason");
     return 0;
 }
 
+/* One attempt to move everything to the target of the manifest. 0, or -1 and errno. */
+static int move_to_target(const struct tt_spool *spool, const struct tt_manifest *manifest, int from_fd,
+                          const char *from)
+{
+    const char *to;
+    int to_fd = tt_fs_open_parent(spool, "incoming", manifest->target, true, &to), result;
+
+    if (to_fd < 0)
+        return -1;
+    result = tt_fs_move(spool, from_fd, from, to_fd, to);
+    TT_STEP("retry-video");
+    if (result == 0 || errno == ENOENT) /* it may have moved before we were cut short */
+        result = follow(spool, manifest, from_fd, from, to_fd, to);
+    tt_fs_close(to_fd);
+    return result;
+}
+
 enum tt_status tt_retry_move(struct tt_spool *spool, struct tt_spool_job *job, struct tt_error *err)
 {
-    struct move move = {.spool = spool, .manifest = &job->manifest, .from_fd = -1, .to_fd = -1};
+    struct tt_manifest *manifest = &job->manifest;
+    const char *from;
+    int from_fd = tt_fs_open_parent(spool, "failed", manifest->origin, false, &from);
     enum tt_status status = TT_OK;
 
-    move.from_fd = tt_fs_open_parent(spool, "failed", job->manifest.origin, false, &move.from);
-    if (move.from_fd >= 0)
-        move.to_fd = tt_fs_open_parent(spool, "incoming", job->manifest.target, true, &move.to);
-    if (move.from_fd < 0 && errno == ENOENT) /* somebody removed it */
+    if (from_fd < 0 && errno == ENOENT) /* somebody removed it */
         return TT_OK;
-    /* Where its place was taken at the last moment it stays in failed/; whoever asked is told so. */
-    if (move.to_fd < 0 || (move_all(&move) < 0 && errno != EEXIST))
-        status = tt_spool_trouble(spool, err, errno, "retry of %s", job->manifest.origin);
-    tt_fs_close(move.from_fd);
-    tt_fs_close(move.to_fd);
+    while (!status && (from_fd < 0 || move_to_target(spool, manifest, from_fd, from) < 0)) {
+        char *target = NULL;
+
+        if (from_fd >= 0 && errno == EEXIST) /* its place was taken at the last moment */
+            target = tt_place_input(spool, "incoming", manifest->source, manifest->has_sidecar, -1);
+        if (target) {
+            free(manifest->target);
+            manifest->target = target;
+            status = tt_job_save(spool, job, err);
+        } else {
+            status = tt_spool_trouble(spool, err, errno, "retry of %s", manifest->origin);
+        }
+    }
+    tt_fs_close(from_fd);
     return status;
 }
 
@@ -151,8 +159,6 @@ enum tt_status tt_spool_retry(struct tt_spool *spool, const char *name, struct t
         tt_job_attach(spool, job);
         status = tt_spool_finish(spool, job, e);
     }
-    if (!status && tt_fs_exists(fd, file))
-        status = tt_fail(e, TT_BAD_INPUT, "%s: its place in incoming/ was taken just now; try again", name);
     tt_fs_close(fd);
     return status;
 }
