@@ -483,6 +483,7 @@ static enum tt_status open_results(struct tt_run *run, struct tt_error *err)
     struct tt_window held;
     enum tt_status status;
 
+    run->kept_ms = tt_run_now_ms();
     if (!run->job->checkpoint)
         return open_stitch(run, err);
     status = identify(run, err);

@@ -32,7 +32,7 @@ struct tt_run {
     int64_t resumed_at;     /* first frame of the checkpoint's window */
     int64_t resumed_frames; /* that it holds */
     char identity[TT_SHA256_HEX];
-    int64_t kept_ms; /* when the last checkpoint was written */
+    int64_t kept_ms; /* when the last checkpoint was written, or the run began */
 
     int64_t decode_ms, track_ms, write_ms;
     bool truncated;

@@ -477,19 +477,19 @@ class Checkpoints(Scripted):
     def read(self, path):
         return pathlib.Path(path).read_bytes()
 
+    def reach(self, w, frames):
+        """Waits until so many frames are tracked and the window behind them is begun."""
+        for stage in ("decoding", "tracking"):
+            while not (STAGES[(message := w.until("progress"))["stage"]] == stage and message["frames"] >= frames):
+                pass
+
     def interrupt(self, values, windows):
         """kill -9 while the window behind `windows` whole ones is tracked."""
         w = self.start(f"track {windows + 1} hang", heartbeat_ms=0)
         w.job("j", output=self.out(), **values)
         w.until("started")
-        state = self.folder / "checkpoint.state"
-        if windows:
-            wait_for(state.exists)
-        while True:
-            message = w.until("progress")
-            if STAGES[message["stage"]] == "tracking" and message["frames"] >= (47 + 39 * (windows - 1) if windows else 0):
-                break
-        time.sleep(0.02)
+        self.reach(w, min(47 + 39 * (windows - 1), self.FRAMES))
+        self.assertTrue((self.folder / "checkpoint.state").exists())
         w.process.kill()
         w.process.wait()
         w.close()
@@ -525,8 +525,7 @@ class Checkpoints(Scripted):
             w.job("j", output=self.out(), **self.values(queries))
             resumed = w.until("started")["resumed_frames"]
             self.assertEqual(resumed, 47 + 39 * (2 + step))
-            while not (STAGES[(m := w.until("progress"))["stage"]] == "tracking" and m["frames"] >= resumed + 39):
-                pass
+            self.reach(w, resumed + 39)
             w.process.kill()
             w.close()
         self.assertEqual(self.job(self.start(), **self.values(queries))["resumed_frames"], 47 + 39 * 6)
