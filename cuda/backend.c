@@ -279,6 +279,11 @@ enum tt_status tt_cuda_features(struct tt_backend *b, int frame, int level, floa
     return status;
 }
 
+struct tt_gpu *tt_cuda_gpu(struct tt_backend *b)
+{
+    return &b->gpu;
+}
+
 const struct tt_backend_ops tt_backend_cuda = {
     .name = "cuda",
     .open = cuda_open,

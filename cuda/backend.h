@@ -10,4 +10,8 @@ extern const struct tt_backend_ops tt_backend_cuda;
 enum tt_status tt_cuda_features(struct tt_backend *backend, int frame, int level, float *out,
                                 struct tt_error *err);
 
+/* For tests and measurements: the device side. Borrowed (until close). */
+struct tt_gpu;
+struct tt_gpu *tt_cuda_gpu(struct tt_backend *backend);
+
 #endif

@@ -76,7 +76,7 @@ struct tt_gpu;
 struct tt_gpu_network {
     /* Lays out the work slab for the tiles in *gpu; with a NULL slab it only counts work_bytes. */
     void (*layout)(struct tt_gpu *gpu);
-    /* Features of frames [first, first + frames) from rgb (host memory, [frames][256][256][3]). */
+    /* Features of frames [first, first + frames) from rgb (host or device memory, [frames][256][256][3]). */
     int (*features)(struct tt_gpu *gpu, const uint8_t *rgb, int first, int frames);
     /* Supports of the query points in track.query_frame and query_xy, into track.supports. */
     int (*supports)(struct tt_gpu *gpu, int queries, int frames);

@@ -155,7 +155,7 @@ static int features_tile(struct tt_gpu *gpu, const uint8_t *rgb, int first, int 
 {
     static const int level_of_group[TT_RESNET_GROUPS] = {TT_HIGHEST, TT_HIRES, -1, TT_LOWRES};
     struct tt_gpu_backbone *b = &gpu->backbone;
-    int error = cudaMemcpyAsync(b->rgb, rgb, (size_t)frames * TT_FRAME_BYTES, cudaMemcpyHostToDevice,
+    int error = cudaMemcpyAsync(b->rgb, rgb, (size_t)frames * TT_FRAME_BYTES, cudaMemcpyDefault,
                                 (cudaStream_t)gpu->stream);
 
     if (!error)

@@ -74,7 +74,7 @@ static int features_tile(struct tt_gpu *gpu, const uint8_t *rgb, int first, int 
     enum { PIXELS = TT_CLIP_SIZE / 2 * TT_CLIP_SIZE / 2 };
     struct tt_gpu_backbone *b = &gpu->backbone;
     int chunks = PIXELS / 256;
-    int error = cudaMemcpyAsync(b->rgb, rgb, (size_t)frames * TT_FRAME_BYTES, cudaMemcpyHostToDevice,
+    int error = cudaMemcpyAsync(b->rgb, rgb, (size_t)frames * TT_FRAME_BYTES, cudaMemcpyDefault,
                                 (cudaStream_t)gpu->stream);
 
     if (!error)

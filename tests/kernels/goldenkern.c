@@ -10,7 +10,9 @@
  */
 #include "cuda/backend.h"
 #include "core/formula.h"
+#include "cuda/gpu.h"
 
+#include <cuda_runtime_api.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -274,13 +276,78 @@ static double now_ms(void)
     return 1e3 * (double)t.tv_sec + 1e-6 * (double)t.tv_nsec;
 }
 
+static int run_features(struct tt_gpu *gpu, const struct golden *g, const uint8_t *rgb, int queries)
+{
+    (void)queries;
+    return gpu->network->features(gpu, rgb, 0, g->clip.frames);
+}
+
+static int run_initialise(struct tt_gpu *gpu, const struct golden *g, const uint8_t *rgb, int queries)
+{
+    (void)rgb;
+    return gpu->network->initialise(gpu, queries, g->clip.frames);
+}
+
+static int run_refine(struct tt_gpu *gpu, const struct golden *g, const uint8_t *rgb, int queries)
+{
+    int error = 0;
+
+    (void)rgb;
+    for (int i = 0; i < TT_REFINEMENTS && !error; i++)
+        error = gpu->network->refine(gpu, queries, g->clip.frames);
+    return error;
+}
+
+/* Of the device alone, clip and supports being there; medians of 9 by events. Before it, a tile of `queries`
+ * points must have been tracked; features come last, since they overwrite what tracking needs. */
+static void measure_device(struct tt_backend *b, const struct golden *g, int queries)
+{
+    static const struct {
+        const char *name;
+        int (*run)(struct tt_gpu *, const struct golden *, const uint8_t *, int);
+    } stages[] = {{"initialise", run_initialise}, {"refine", run_refine}, {"features", run_features}};
+    enum { RUNS = 9 };
+    struct tt_gpu *gpu = tt_cuda_gpu(b);
+    size_t bytes = (size_t)g->clip.frames * TT_FRAME_BYTES;
+    uint8_t *rgb = NULL;
+    double total = 0;
+    cudaEvent_t start, stop;
+    int error = cudaMalloc((void **)&rgb, bytes);
+
+    error |= cudaMemcpy(rgb, g->clip.rgb, bytes, cudaMemcpyHostToDevice);
+    error |= cudaEventCreate(&start) | cudaEventCreate(&stop);
+    for (int s = 0; s < 3 && !error; s++) {
+        double ms[RUNS];
+
+        for (int i = 0; i < RUNS + 1 && !error; i++) {
+            float t = 0;
+
+            error |= cudaEventRecord(start, (cudaStream_t)gpu->stream);
+            error |= stages[s].run(gpu, g, rgb, queries);
+            error |= cudaEventRecord(stop, (cudaStream_t)gpu->stream) | cudaEventSynchronize(stop);
+            error |= cudaEventElapsedTime(&t, start, stop);
+            ms[i ? i - 1 : 0] = t;
+        }
+        qsort(ms, RUNS, sizeof *ms, by_value);
+        total += ms[RUNS / 2];
+        printf("device %s %d points %-10s %8.3f ms\n", fp16 ? "fp16" : "fp32", queries, stages[s].name,
+               ms[RUNS / 2]);
+    }
+    printf("device %s %d points %-10s %8.3f ms\n", fp16 ? "fp16" : "fp32", queries, "all", total);
+    if (error)
+        die("device", cudaGetErrorString((cudaError_t)error));
+    cudaEventDestroy(start);
+    cudaEventDestroy(stop);
+    cudaFree(rgb);
+}
+
 /* 256 points of a grid in the first frame; medians of 7. Transfers of clip and supports are within the times.
  */
 static void measure(const struct golden *g)
 {
     enum { N = GRID * GRID, RUNS = 7 };
     struct golden grid = *g;
-    struct tt_backend *b = open_with(g, 0, 0);
+    struct tt_backend *b = open_with(g, N, 0);
     float *supports = need(malloc((size_t)N * TT_SUPPORT_FLOATS * sizeof *supports));
     struct tt_estimate *result = need(malloc((size_t)N * (size_t)g->clip.frames * sizeof *result));
     double features[RUNS], track[RUNS];
@@ -306,6 +373,7 @@ static void measure(const struct golden *g)
     qsort(track, RUNS, sizeof *track, by_value);
     printf("%d frames, %d points: features %.2f ms, track %.2f ms\n%s\n", g->clip.frames, N,
            features[RUNS / 2], track[RUNS / 2], tt_backend_cuda.describe(b));
+    measure_device(b, g, N);
     tt_backend_cuda.close(b);
     free(grid.frame);
     free(grid.xy);
