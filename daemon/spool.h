@@ -100,6 +100,9 @@ enum tt_status tt_spool_attempt_begin(struct tt_spool *spool, struct tt_spool_jo
 enum tt_status tt_spool_attempt_end(struct tt_spool *spool, struct tt_spool_job *job, bool refund,
                                     struct tt_error *err);
 
+/* Gives back the charge of an attempt that ended: it was not the input's fault after all. */
+enum tt_status tt_spool_refund(struct tt_spool *spool, struct tt_spool_job *job, struct tt_error *err);
+
 /* No attempts are left. */
 bool tt_spool_exhausted(const struct tt_spool *spool, const struct tt_spool_job *job);
 

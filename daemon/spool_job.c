@@ -313,6 +313,21 @@ enum tt_status tt_spool_attempt_end(struct tt_spool *spool, struct tt_spool_job 
     return status;
 }
 
+enum tt_status tt_spool_refund(struct tt_spool *spool, struct tt_spool_job *job, struct tt_error *err)
+{
+    struct tt_manifest *manifest = &job->manifest;
+    struct tt_error local;
+    enum tt_status status;
+
+    if (manifest->attempts <= manifest->running)
+        return TT_OK;
+    manifest->attempts--;
+    status = tt_job_save(spool, job, err ? err : &local);
+    if (status)
+        manifest->attempts++;
+    return status;
+}
+
 bool tt_spool_exhausted(const struct tt_spool *spool, const struct tt_spool_job *job)
 {
     return job->manifest.attempts >= spool->config->jobs.max_attempts;

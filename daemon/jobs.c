@@ -1,0 +1,587 @@
+/* daemon/jobs.c: which job goes to which device, and whose fault a failure is.
+ *
+ * Invariants: a task is in exactly one state, and its spool job has exactly one task. A job that failed on a
+ * device goes to another one where there is any. Only the input's own faults and repeated failures count
+ * against it (daemon/blame.h). Fails: nothing here; what the spool cannot do now is done later.
+ */
+#include "daemon/jobs.h"
+
+#include "daemon/overrides.h"
+#include "daemon/spool_internal.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    LOOK_AHEAD = 8,     /* jobs that are tried for one that suits a device */
+    PUT_ASIDE_MS = 250, /* for those that did not */
+    CHECKPOINT_MS = 10000,
+};
+
+static const int64_t short_bytes = (int64_t)256 << 20; /* free space below which a failure may be its lack */
+
+/* --- tasks ------------------------------------------------------------------------------------------------
+ */
+
+enum tt_status tt_jobs_create(struct tt_jobs **jobs, struct tt_daemon *daemon, struct tt_error *err)
+{
+    *jobs = calloc(1, sizeof **jobs);
+    if (!*jobs)
+        return tt_fail_errno(err, TT_RETRY_LATER, ENOMEM, "jobs");
+    (*jobs)->daemon = daemon;
+    return TT_OK;
+}
+
+struct tt_task *tt_jobs_task(struct tt_jobs *jobs, struct tt_spool_job *job)
+{
+    for (struct tt_task *task = jobs->tasks; task; task = task->next)
+        if (task->job == job)
+            return task;
+    return NULL;
+}
+
+static struct tt_task *add_task(struct tt_jobs *jobs, struct tt_spool_job *job)
+{
+    struct tt_task *task = calloc(1, sizeof *task);
+
+    if (!task)
+        return NULL;
+    task->job = job;
+    task->next = jobs->tasks;
+    jobs->tasks = task;
+    return task;
+}
+
+void tt_jobs_drop(struct tt_jobs *jobs, struct tt_task *task)
+{
+    struct tt_task **at = &jobs->tasks;
+
+    while (*at != task)
+        at = &(*at)->next;
+    *at = task->next;
+    free(task->cause);
+    free(task->last_words);
+    free(task);
+}
+
+void tt_jobs_free(struct tt_jobs *jobs)
+{
+    if (!jobs)
+        return;
+    while (jobs->tasks)
+        tt_jobs_drop(jobs, jobs->tasks);
+    free(jobs);
+}
+
+static struct tt_task *running_on(struct tt_jobs *jobs, const struct tt_slot *slot, enum tt_task_state state)
+{
+    for (struct tt_task *task = jobs->tasks; task; task = task->next)
+        if (task->state == state && task->slot == slot)
+            return task;
+    return NULL;
+}
+
+/* Into the queue; where that fails (memory) the task is an ending that does nothing but try again. */
+static void wait_until(struct tt_jobs *jobs, struct tt_task *task, int64_t due_ms)
+{
+    task->slot = NULL;
+    task->state = TT_TASK_WAITING;
+    if (tt_intake_put_job(jobs->daemon->intake, task->job, due_ms, NULL))
+        tt_task_end(task, TT_ENDING_RELEASE, true, TT_RETRY_LATER, "memory is short", NULL);
+}
+
+void tt_jobs_adopt(struct tt_jobs *jobs)
+{
+    struct tt_daemon *daemon = jobs->daemon;
+
+    for (struct tt_spool_job *job = tt_spool_jobs(daemon->spool); job; job = job->next) {
+        struct tt_task *task = tt_jobs_task(jobs, job);
+
+        if (task || !(task = add_task(jobs, job)))
+            continue;
+        if (job->manifest.state == TT_JOB_CLAIMED)
+            wait_until(jobs, task,
+                       tt_clock_ms() + tt_spool_job_delay_ms(daemon->spool, job, tt_jobs_random()));
+        else
+            tt_task_end(task, TT_ENDING_FINISH, false, TT_OK, job->manifest.cause, NULL);
+    }
+    tt_daemon_wake(daemon);
+}
+
+/* --- choosing ---------------------------------------------------------------------------------------------
+ */
+
+static bool suits(const struct tt_task *task, const struct tt_slot *slot)
+{
+    return !tt_suspicion_on(&task->suspicion, slot->index);
+}
+
+/* Whether another device could take what this one has failed. */
+static bool suits_elsewhere(const struct tt_jobs *jobs, const struct tt_task *task,
+                            const struct tt_slot *slot)
+{
+    struct tt_supervisor *supervisor = jobs->daemon->supervisor;
+
+    for (int i = 0; i < tt_supervisor_count(supervisor); i++) {
+        const struct tt_slot *other = tt_supervisor_slot(supervisor, i);
+
+        if (other != slot && tt_slot_in_service(other) && suits(task, other))
+            return true;
+    }
+    return false;
+}
+
+/* The next job of the queue, claimed. NULL: there is none. */
+static struct tt_task *take_one(struct tt_jobs *jobs)
+{
+    struct tt_daemon *daemon = jobs->daemon;
+    struct tt_spool_job *job;
+    struct tt_error err;
+    struct tt_task *task;
+
+    do { /* an ending that is being tried again may have left its place in the queue */
+        enum tt_take take = tt_intake_take(daemon->intake, tt_clock_ms(), &job, &err);
+
+        jobs->paused_seen |= tt_spool_paused(daemon->spool)->paused;
+        if (take == TT_TAKE_BUSY)
+            tt_daemon_wake(daemon);
+        if (take != TT_TAKE_JOB)
+            return NULL;
+        task = tt_jobs_task(jobs, job);
+    } while (task && task->state != TT_TASK_WAITING);
+    if (task)
+        return task;
+    tt_log(daemon->log, TT_LOG_INFO, "job_claimed", TT_STR("job", job->manifest.id),
+           TT_STR("file", job->manifest.source), TT_INT("input_bytes", job->manifest.claimed.size_bytes),
+           TT_STR("output", job->manifest.output));
+    daemon->metrics.claimed++;
+    return add_task(jobs, job); /* without memory for it, tt_jobs_adopt finds it later */
+}
+
+/* A job for this slot, out of the queue. */
+static struct tt_task *take_for(struct tt_jobs *jobs, const struct tt_slot *slot)
+{
+    struct tt_task *aside[LOOK_AHEAD], *task = NULL;
+    int count = 0, chosen = -1;
+
+    while (count < LOOK_AHEAD && (task = take_one(jobs)) && !suits(task, slot))
+        aside[count++] = task;
+    if (count == LOOK_AHEAD)
+        task = NULL;
+    for (int i = 0; !task && chosen < 0 && i < count; i++)
+        if (!suits_elsewhere(jobs, aside[i], slot))
+            chosen = i;
+    for (int i = 0; i < count; i++)
+        if (i != chosen)
+            wait_until(jobs, aside[i], tt_clock_ms() + PUT_ASIDE_MS);
+    return task ? task : chosen >= 0 ? aside[chosen] : NULL;
+}
+
+static bool has_priority(const struct tt_task *task)
+{
+    return tt_path_has_priority(task->job->manifest.source);
+}
+
+/* Whether what waits goes ahead of a reserved job. */
+static bool is_overtaken(const struct tt_jobs *jobs, const struct tt_task *task)
+{
+    struct tt_queue *queue = jobs->daemon->queue;
+    tt_entry_id next = tt_queue_next(queue, tt_clock_ms());
+
+    return !has_priority(task) && next != TT_ENTRY_NONE && tt_queue_entry(queue, next)->priority &&
+           !tt_spool_paused(jobs->daemon->spool)->paused;
+}
+
+/* A job that was meant for a slot that is busy. */
+static struct tt_task *take_over(struct tt_jobs *jobs, const struct tt_slot *slot)
+{
+    for (struct tt_task *task = jobs->tasks; task; task = task->next)
+        if (task->state == TT_TASK_RESERVED && task->slot != slot && suits(task, slot)) {
+            tt_slot_prefetch(task->slot, NULL);
+            return task;
+        }
+    return NULL;
+}
+
+static struct tt_task *choose(struct tt_jobs *jobs, struct tt_slot *slot)
+{
+    struct tt_task *task = running_on(jobs, slot, TT_TASK_RESERVED);
+
+    if (task && is_overtaken(jobs, task)) {
+        wait_until(jobs, task, tt_clock_ms());
+        task = NULL;
+    }
+    if (!task)
+        task = take_for(jobs, slot);
+    if (!task)
+        task = take_over(jobs, slot);
+    return task;
+}
+
+/* --- starting ---------------------------------------------------------------------------------------------
+ */
+
+/* Everything that JOB says; paths are owned by the caller. */
+struct order {
+    struct tt_message_job message;
+    char *video, *queries, *mask, *result, *checkpoint;
+};
+
+static void order_free(struct order *order)
+{
+    free(order->video);
+    free(order->queries);
+    free(order->mask);
+    free(order->result);
+    free(order->checkpoint);
+}
+
+static enum tt_status make_order(struct order *order, const struct tt_daemon *daemon,
+                                 const struct tt_spool_job *job, const struct tt_overrides *overrides,
+                                 struct tt_error *err)
+{
+    const struct tt_config *config = daemon->config;
+
+    *order = (struct order){.video = tt_spool_job_video(job),
+                            .queries = tt_spool_job_sidecar(job, TT_SPOOL_QUERIES_CSV),
+                            .mask = tt_spool_job_sidecar(job, TT_SPOOL_MASK_PNG),
+                            .result = tt_spool_job_result(job)};
+    if (!order->queries)
+        order->queries = tt_spool_job_sidecar(job, TT_SPOOL_QUERIES_JSON);
+    if (asprintf(&order->checkpoint, "%s/checkpoint", job->directory) < 0)
+        order->checkpoint = NULL;
+    if (!order->video || !order->result || !order->checkpoint)
+        return tt_fail_errno(err, TT_RETRY_LATER, ENOMEM, "job %s", job->manifest.id);
+    order->message = (struct tt_message_job){
+        .id = job->manifest.id,
+        .video = order->video,
+        .queries = order->queries ? order->queries : "",
+        .mask = order->mask && !order->queries ? order->mask : "",
+        .grid = overrides->grid,
+        .overlap_frames = overrides->overlap_frames,
+        .occlusion_threshold = overrides->occlusion_threshold,
+        .outputs = 1,
+        .output = {{.format = TT_TRACKS_NPZ, .path = order->result}, {.path = ""}, {.path = ""}},
+        .temporary_directory = "",
+        .checkpoint = order->checkpoint,
+        .checkpoint_ms = CHECKPOINT_MS,
+        .decoder = tt_decoder_message(),
+        .deadline_ms = config->jobs.deadline_ms,
+        .deadline_frame_ms = config->jobs.deadline_frame_ms,
+    };
+    return TT_OK;
+}
+
+static enum tt_status run(struct tt_jobs *jobs, struct tt_task *task, struct tt_slot *slot,
+                          struct tt_error *err)
+{
+    struct tt_daemon *daemon = jobs->daemon;
+    struct tt_overrides overrides;
+    struct order order = {.video = NULL};
+    enum tt_status status = tt_overrides_read(&overrides, daemon->config, task->job->manifest.source, err);
+
+    if (!status)
+        status = tt_spool_attempt_begin(daemon->spool, task->job, err);
+    if (!status)
+        status = make_order(&order, daemon, task->job, &overrides, err);
+    if (!status)
+        status = tt_slot_run(slot, &order.message, err);
+    order_free(&order);
+    return status;
+}
+
+static void start(struct tt_jobs *jobs, struct tt_task *task, struct tt_slot *slot)
+{
+    struct tt_error err;
+    enum tt_status status = run(jobs, task, slot, &err);
+    bool input = status == TT_BAD_INPUT || status == TT_REFUSE;
+
+    snprintf(task->worker, sizeof task->worker, "%s", slot->choice.name);
+    if (status == TT_OK) {
+        task->state = TT_TASK_RUNNING;
+        task->slot = slot;
+        return;
+    }
+    task->postponed += !input;
+    tt_task_end(task, input ? TT_ENDING_FAIL : TT_ENDING_RELEASE, true, status, err.text, NULL);
+}
+
+static void reserve(struct tt_jobs *jobs, struct tt_slot *slot)
+{
+    struct tt_task *task = take_for(jobs, slot);
+    char *video = task ? tt_spool_job_video(task->job) : NULL;
+
+    if (!task)
+        return;
+    if (video) {
+        const struct tt_message_prefetch prefetch = {
+            .id = task->job->manifest.id, .video = video, .decoder = tt_decoder_message()};
+
+        tt_slot_prefetch(slot, &prefetch);
+    }
+    task->state = TT_TASK_RESERVED;
+    task->slot = slot;
+    free(video);
+}
+
+static bool can_reserve(const struct tt_jobs *jobs, const struct tt_slot *slot)
+{
+    return slot->state == TT_SLOT_BUSY && !slot->renew && slot->retirements == 0 &&
+           slot->stage > TT_JOB_OPENING && !running_on((struct tt_jobs *)jobs, slot, TT_TASK_RESERVED);
+}
+
+bool tt_jobs_wanted(const struct tt_jobs *jobs)
+{
+    struct tt_supervisor *supervisor = jobs->daemon->supervisor;
+
+    if (jobs->daemon->phase != TT_PHASE_RUNNING)
+        return false;
+    for (int i = 0; i < tt_supervisor_count(supervisor); i++) {
+        const struct tt_slot *slot = tt_supervisor_slot(supervisor, i);
+
+        if (tt_slot_is_free(slot) || can_reserve(jobs, slot))
+            return true;
+    }
+    return false;
+}
+
+/* Every free slot gets a job. */
+static bool dispatch(struct tt_jobs *jobs)
+{
+    struct tt_supervisor *supervisor = jobs->daemon->supervisor;
+    bool any = false;
+
+    for (int i = 0; i < tt_supervisor_count(supervisor); i++) {
+        struct tt_slot *slot = tt_supervisor_slot(supervisor, i);
+        struct tt_task *task = tt_slot_is_free(slot) ? choose(jobs, slot) : NULL;
+
+        if (task)
+            start(jobs, task, slot);
+        any |= task != NULL;
+    }
+    return any;
+}
+
+/* One busy slot gets its next job. */
+static bool reserve_one(struct tt_jobs *jobs)
+{
+    struct tt_supervisor *supervisor = jobs->daemon->supervisor;
+
+    for (int i = 0; i < tt_supervisor_count(supervisor); i++) {
+        struct tt_slot *slot = tt_supervisor_slot(supervisor, i);
+
+        if (can_reserve(jobs, slot)) {
+            reserve(jobs, slot);
+            if (running_on(jobs, slot, TT_TASK_RESERVED))
+                return true;
+        }
+    }
+    return false;
+}
+
+/* What was meant for a slot that is out goes back. */
+static void release_reserved(struct tt_jobs *jobs)
+{
+    for (struct tt_task *task = jobs->tasks; task; task = task->next)
+        if (task->state == TT_TASK_RESERVED &&
+            (!tt_slot_in_service(task->slot) || task->slot->retirements > 0))
+            wait_until(jobs, task, tt_clock_ms());
+}
+
+bool tt_jobs_step(struct tt_jobs *jobs)
+{
+    bool running = jobs->daemon->phase == TT_PHASE_RUNNING, more = false;
+
+    release_reserved(jobs);
+    if (jobs->paused_seen && !tt_spool_paused(jobs->daemon->spool)->paused) {
+        jobs->paused_seen = false;
+        tt_jobs_adopt(jobs);
+    }
+    if (running)
+        more |= dispatch(jobs);
+    more |= tt_jobs_end_one(jobs);
+    if (running && !more)
+        more |= reserve_one(jobs);
+    return more;
+}
+
+/* --- what workers tell ------------------------------------------------------------------------------------
+ */
+
+void tt_jobs_started(struct tt_jobs *jobs, struct tt_slot *slot, const struct tt_message_started *started)
+{
+    struct tt_task *task = running_on(jobs, slot, TT_TASK_RUNNING);
+    const struct tt_manifest *manifest = task ? &task->job->manifest : NULL;
+
+    if (!task)
+        return;
+    if (slot->user) {
+        tt_log(jobs->daemon->log, TT_LOG_WARNING, "tile_shrunk", TT_STR("job", manifest->id),
+               TT_STR("worker", slot->choice.name), TT_INT("queries", started->tile_queries),
+               TT_INT("frames", started->tile_frames));
+        return;
+    }
+    slot->user = task;
+    tt_log(jobs->daemon->log, TT_LOG_INFO, "job_started", TT_STR("job", manifest->id),
+           TT_STR("worker", slot->choice.name), TT_STR("file", manifest->source),
+           TT_STR("device", slot->device), TT_STR("plan", slot->plan), TT_INT("attempt", manifest->serial),
+           TT_INT("resumed_frames", started->resumed_frames), TT_BOOL("prefetched", started->prefetched));
+}
+
+/* The device is at fault: what it charged is given back. */
+static void retire(struct tt_jobs *jobs, struct tt_slot *slot, const char *text)
+{
+    char cause[TT_ERROR_TEXT_BYTES];
+
+    for (struct tt_task *task = jobs->tasks; task; task = task->next)
+        for (int charges = tt_suspicion_clear(&task->suspicion, slot->index); charges > 0; charges--)
+            if (task->job->manifest.state == TT_JOB_CLAIMED)
+                tt_spool_refund(jobs->daemon->spool, task->job, NULL);
+    snprintf(cause, sizeof cause, "%d different inputs failed on it one after another, the last: %.900s",
+             TT_BLAME_SICK, text);
+    tt_slot_retire(slot, cause);
+}
+
+/* A failure that may be the device's or the input's. */
+static void suspect(struct tt_jobs *jobs, struct tt_task *task, struct tt_slot *slot, bool first_is_free,
+                    const struct tt_report *report)
+{
+    bool refund = first_is_free && task->suspicion.count == 0;
+    bool sick = tt_streak_add(&slot->streak, task->job->manifest.id);
+
+    task->postponed += refund || sick;
+    if (!sick)
+        tt_suspicion_add(&task->suspicion, slot->index, !refund);
+    tt_task_end(task, TT_ENDING_RELEASE, refund || sick, report->status, report->text, report->last_words);
+    if (sick)
+        retire(jobs, slot, report->text);
+}
+
+/* The worker says that the video is bad. Somebody may still be writing it. */
+static void bad_input(struct tt_jobs *jobs, struct tt_task *task, const struct tt_report *report)
+{
+    enum tt_look look = tt_spool_look(jobs->daemon->spool, task->job);
+    bool again = look == TT_LOOK_CHANGED || look == TT_LOOK_HELD;
+
+    if (look == TT_LOOK_CHANGED)
+        tt_log(jobs->daemon->log, TT_LOG_INFO, "input_changed", TT_STR("job", task->job->manifest.id),
+               TT_STR("file", task->job->manifest.source));
+    task->postponed += look == TT_LOOK_CHANGED;
+    tt_task_end(task, again ? TT_ENDING_RELEASE : TT_ENDING_FAIL, look == TT_LOOK_CHANGED, report->status,
+                report->text, report->last_words);
+}
+
+/* Whether the host was so short of space that the failure says nothing of the job. */
+static bool host_is_short(struct tt_jobs *jobs)
+{
+    struct tt_spool *spool = jobs->daemon->spool;
+    int64_t free_bytes = tt_spool_free_bytes(spool);
+
+    jobs->paused_seen = true;
+    return tt_spool_probe(spool, NULL) != TT_OK || (free_bytes >= 0 && free_bytes < short_bytes);
+}
+
+static void failed(struct tt_jobs *jobs, struct tt_task *task, struct tt_slot *slot,
+                   const struct tt_report *report)
+{
+    if (report->status == TT_BAD_INPUT) {
+        tt_streak_end(&slot->streak);
+        bad_input(jobs, task, report);
+    } else if (report->status == TT_INTERRUPTED && report->cause != TT_FAILED_DEADLINE) {
+        tt_task_end(task, TT_ENDING_RELEASE, true, report->status, report->text, NULL);
+    } else if (report->status == TT_RETRY_LATER && host_is_short(jobs)) {
+        task->postponed++;
+        tt_task_end(task, TT_ENDING_RELEASE, true, report->status, report->text, NULL);
+    } else {
+        suspect(jobs, task, slot, report->status == TT_RESTART_WORKER || report->status == TT_REFUSE, report);
+    }
+}
+
+/* A job that was cut off as the daemon ends: what it has done so far is kept where there is a checkpoint. */
+static void put_back(struct tt_task *task, const char *cause)
+{
+    char path[PATH_MAX];
+    bool keep = task->job->manifest.attempts > (task->job->manifest.running ? 1 : 0);
+
+    snprintf(path, sizeof path, "%s/checkpoint.state", task->job->directory);
+    keep = keep || access(path, F_OK) == 0;
+    tt_task_end(task, keep ? TT_ENDING_KEEP : TT_ENDING_RETURN, true, TT_INTERRUPTED, cause, NULL);
+}
+
+void tt_jobs_ended(struct tt_jobs *jobs, struct tt_slot *slot, const struct tt_report *report)
+{
+    struct tt_task *task = running_on(jobs, slot, TT_TASK_RUNNING);
+
+    slot->user = NULL;
+    if (!task)
+        return;
+    if (report->kind == TT_REPORT_DONE) {
+        tt_streak_end(&slot->streak);
+        task->figures = *report->done;
+        task->figures.id = NULL;
+        task->outcome = report->done->truncated ? TT_OUTCOME_TRUNCATED : TT_OUTCOME_DONE;
+        tt_task_end(task, TT_ENDING_COMMIT, false, TT_OK, NULL, NULL);
+    } else if (task->cancelled) {
+        tt_task_end(task, TT_ENDING_FAIL, false, TT_INTERRUPTED, "cancelled", report->last_words);
+    } else if (report->kind == TT_REPORT_STOPPED ||
+               (report->kind == TT_REPORT_FAILED && report->cause == TT_FAILED_SHUTDOWN)) {
+        if (jobs->daemon->phase >= TT_PHASE_DRAINING)
+            put_back(task, "the daemon ended before the job did");
+        else
+            tt_task_end(task, TT_ENDING_RELEASE, true, TT_INTERRUPTED, "the worker was stopped", NULL);
+    } else if (report->kind == TT_REPORT_LOST) {
+        suspect(jobs, task, slot, true, report);
+    } else {
+        failed(jobs, task, slot, report);
+    }
+    tt_daemon_wake(jobs->daemon);
+}
+
+/* --- what people ask for ----------------------------------------------------------------------------------
+ */
+
+static void cancel_task(struct tt_jobs *jobs, struct tt_task *task)
+{
+    task->cancelled = true;
+    if (task->state == TT_TASK_RUNNING) {
+        tt_slot_cancel(task->slot);
+        return;
+    }
+    if (task->state == TT_TASK_RESERVED)
+        tt_slot_prefetch(task->slot, NULL);
+    tt_task_end(task, TT_ENDING_FAIL, false, TT_INTERRUPTED, "cancelled", NULL);
+    tt_daemon_wake(jobs->daemon);
+}
+
+enum tt_status tt_jobs_cancel(struct tt_jobs *jobs, const char *name, struct tt_error *err)
+{
+    struct tt_spool *spool = jobs->daemon->spool;
+    struct tt_spool_job *job = tt_spool_find(spool, name);
+    struct tt_task *task = job ? tt_jobs_task(jobs, job) : NULL;
+    char priority[PATH_MAX];
+    enum tt_status status;
+
+    if (task && (task->state != TT_TASK_ENDING || task->ending == TT_ENDING_RELEASE)) {
+        cancel_task(jobs, task);
+        return TT_OK;
+    }
+    if (job)
+        return tt_fail(err, TT_BAD_INPUT, "'%s' is being ended already", name);
+    status = tt_spool_cancel_waiting(spool, name, err);
+    if (status != TT_BAD_INPUT)
+        return status;
+    snprintf(priority, sizeof priority, "%s/%.3000s", TT_PRIORITY_DIRECTORY, name);
+    return tt_spool_cancel_waiting(spool, priority, err) == TT_OK
+               ? TT_OK
+               : tt_fail(err, TT_BAD_INPUT, "no job and no file in incoming/ is called '%s'", name);
+}
+
+void tt_jobs_put_back(struct tt_jobs *jobs)
+{
+    for (struct tt_task *task = jobs->tasks; task; task = task->next)
+        if (task->state == TT_TASK_WAITING || task->state == TT_TASK_RESERVED ||
+            (task->state == TT_TASK_ENDING && task->ending == TT_ENDING_RELEASE))
+            put_back(task, "the daemon ends");
+}
