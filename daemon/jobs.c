@@ -415,14 +415,8 @@ void tt_jobs_started(struct tt_jobs *jobs, struct tt_slot *slot, const struct tt
     struct tt_task *task = running_on(jobs, slot, TT_TASK_RUNNING);
     const struct tt_manifest *manifest = task ? &task->job->manifest : NULL;
 
-    if (!task)
+    if (!task || slot->user == task) /* again, with smaller tiles: the worker says so itself */
         return;
-    if (slot->user) {
-        tt_log(jobs->daemon->log, TT_LOG_WARNING, "tile_shrunk", TT_STR("job", manifest->id),
-               TT_STR("worker", slot->choice.name), TT_INT("queries", started->tile_queries),
-               TT_INT("frames", started->tile_frames));
-        return;
-    }
     slot->user = task;
     tt_log(jobs->daemon->log, TT_LOG_INFO, "job_started", TT_STR("job", manifest->id),
            TT_STR("worker", slot->choice.name), TT_STR("file", manifest->source),
