@@ -135,7 +135,8 @@ static int allow_with_conditions(scmp_filter_ctx filter)
         rc = seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(mprotect), 1,
                               SCMP_CMP(2, SCMP_CMP_MASKED_EQ, no_exec, 0));
     if (!rc)
-        rc = seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(clone), 1, SCMP_CMP(0, SCMP_CMP_EQ, thread));
+        rc = seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(clone), 1,
+                              SCMP_CMP(0, SCMP_CMP_MASKED_EQ, ~(scmp_datum_t)0, thread));
     if (!rc) /* threads name themselves */
         rc = seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(prctl), 1, ARGUMENT_IS(0, PR_SET_NAME));
     if (!rc) /* abort(), so that a failed assertion is told apart from a forbidden call */

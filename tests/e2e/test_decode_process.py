@@ -206,10 +206,13 @@ class Limits(LongVideo):
 
 class Lives(LongVideo):
     def test_a_parent_that_dies_takes_it_along(self):
-        with Held(self.long) as held:
-            held.parent.kill()
-            held.parent.wait()
-            self.assertTrue(wait_until(lambda: is_gone(held.pid), 5))
+        for stopped in (False, True):  # one that stands still cannot notice by itself
+            with self.subTest(stopped=stopped), Held(self.long) as held:
+                if stopped:
+                    os.kill(held.pid, signal.SIGSTOP)
+                held.parent.kill()
+                held.parent.wait()
+                self.assertTrue(wait_until(lambda: is_gone(held.pid), 5))
 
     def test_a_parent_that_stops_reading_kills_it(self):
         got = self.dump(self.long, "--stop-after", 5)
