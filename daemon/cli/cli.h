@@ -19,7 +19,8 @@ struct cli_command {
     int (*run)(int argc, char **argv); /* argv[0] is the command's name; returns an exit code */
 };
 
-extern const struct cli_command cli_track, cli_plan, cli_selftest;
+extern const struct cli_command cli_track, cli_plan, cli_selftest, cli_submit, cli_status, cli_retry,
+    cli_cancel, cli_check;
 
 /* Prints "tiletrack COMMAND: text" and where to read more, and returns EXIT_USAGE. */
 int cli_usage_error(const struct cli_command *command, const char *format, ...)
