@@ -167,7 +167,7 @@ int main(int argc, char **argv)
     struct tt_worker worker = {.stop_fd = -1};
     struct tt_message setup;
     struct tt_error err = {.text = ""};
-    enum tt_worker_exit code = TT_WORKER_PROTOCOL;
+    enum tt_worker_exit code;
     int64_t since_ms = now_ms();
     enum tt_status status;
 
@@ -185,7 +185,11 @@ int main(int argc, char **argv)
         fprintf(stderr, "tiletrack-worker is started by tiletrackd, not by hand (%s)\n", err.text);
         return TT_WORKER_PROTOCOL;
     }
-    code = say_hello(&worker, since_ms) ? TT_WORKER_UNUSABLE : serve_all(&worker);
+    status = say_hello(&worker, since_ms);
+    if (status == TT_OK)
+        code = serve_all(&worker);
+    else
+        code = status == TT_INTERRUPTED ? tt_control_exit(worker.control) : TT_WORKER_UNUSABLE;
     tt_control_end(worker.control);
     tt_prefetch_stop(worker.prefetch);
     if (code != TT_WORKER_LOST) /* a lost device may not come back from close */

@@ -26,7 +26,7 @@ struct tt_prefetch {
     char id[TT_MESSAGE_TEXT_MAX + 1], video[TT_MESSAGE_TEXT_MAX + 1];
     struct tt_message_decoder decoder;
     struct tt_job_decoder opened; /* READY: of the current request */
-    struct stat file;             /* that it was opened on */
+    struct stat file;             /* as it was before that */
 };
 
 struct tt_decoder_options tt_worker_decoder(const struct tt_message_decoder *decoder, int stop_fd)
@@ -56,9 +56,10 @@ static void open_current(struct tt_prefetch *p)
     memcpy(video, p->video, sizeof video);
     p->state = OPENING;
     pthread_mutex_unlock(&p->mutex);
-    status = tt_job_open_ahead(&opened, video, &options, &err);
-    if (!status && fstat(opened.video_fd, &file) < 0)
-        tt_job_close_ahead(&opened);
+    if (stat(video, &file) < 0) /* before the decoder looks: what changes later is noticed */
+        status = tt_fail_errno(&err, TT_BAD_INPUT, errno, "%s", video);
+    else
+        status = tt_job_open_ahead(&opened, video, &options, &err);
     pthread_mutex_lock(&p->mutex);
     if (p->state != OPENING) { /* nobody wants it any more */
         tt_job_close_ahead(&opened);

@@ -202,6 +202,10 @@ class Jobs(Scripted):
 
 
 class Stopping(Scripted):
+    def tracking(self, w):
+        while STAGES[w.until("progress")["stage"]] != "tracking":
+            pass
+
     def test_cancel(self):
         w = self.start("track 1 sleep 20000")
         w.job("j", self.fake(), self.out())
@@ -212,7 +216,7 @@ class Stopping(Scripted):
         start = time.monotonic()
         w.send("cancel", id="j")
         self.assertFailed(w.until("failed"), INTERRUPTED, "cancelled", CANCELLED)
-        self.assertLess(time.monotonic() - start, 1)
+        self.assertLess(time.monotonic() - start, 5)
         w.send("cancel", id="j")  # too late: nothing happens
         self.assertServes(w)
 
@@ -241,34 +245,25 @@ class Stopping(Scripted):
         self.assertEqual(self.job(w, video=video, deadline_ms=10, deadline_frame_ms=100)["type"], "done")
 
     def test_pong_comes_from_the_work_loop(self):
-        w = self.start("track 1 sleep 400", heartbeat_ms=10000)
+        w = self.start("track 1 sleep 1000", heartbeat_ms=10000)
         w.send("ping", serial=1)
         self.assertEqual(w.until("pong")["serial"], 1)
         w.job("j", self.fake("94 grey"), self.out())
-        w.until("started")
-        time.sleep(0.1)
+        self.tracking(w)
         w.send("ping", serial=2)
         start = time.monotonic()
         self.assertEqual(w.until("pong")["serial"], 2)
-        self.assertGreater(time.monotonic() - start, 0.15)  # not before the sleeping call was over
+        self.assertGreater(time.monotonic() - start, 0.5)  # not before the sleeping call was over
         w.until("done")
 
     def test_hangs_are_silent(self):
         w = self.start("track 1 hang", heartbeat_ms=0)
         w.job("j", self.fake(), self.out())
-        w.until("started")
-        time.sleep(0.2)
+        self.tracking(w)
         w.send("ping", serial=1)
         w.send("cancel", id="j")
-        time.sleep(0.3)
-        w.socket.setblocking(False)
-        heard = [w.receive(0.3) for _ in range(len(w.buffer) and 1)]
-        try:
-            while True:
-                heard.append(w.receive(0.3))
-        except (TimeoutError, BlockingIOError):
-            pass
-        self.assertFalse([m for m in heard if m and m["type"] in ("pong", "failed", "done")])
+        with self.assertRaises(TimeoutError):
+            w.until("pong", "failed", "done", timeout=0.5)
 
     def test_shutdown(self):
         w = self.start()
