@@ -328,8 +328,8 @@ static void reserve(struct tt_jobs *jobs, struct tt_slot *slot)
 
 static bool can_reserve(const struct tt_jobs *jobs, const struct tt_slot *slot)
 {
-    return slot->state == TT_SLOT_BUSY && !slot->renew && slot->retirements == 0 &&
-           slot->stage > TT_JOB_OPENING && !running_on((struct tt_jobs *)jobs, slot, TT_TASK_RESERVED);
+    return slot->state == TT_SLOT_BUSY && !slot->renew && slot->retirements == 0 && slot->user &&
+           !running_on((struct tt_jobs *)jobs, slot, TT_TASK_RESERVED);
 }
 
 bool tt_jobs_wanted(const struct tt_jobs *jobs)

@@ -30,7 +30,8 @@ enum tt_slot_state {
 
 extern const char *const tt_slot_state_names[TT_SLOT_STATES];
 
-/* Read only for others than the supervisor; `streak` and `user` are others'. */
+/* Read only for others than the supervisor; `streak` and `user` (what runs on it, once it was started) are
+ * others'. */
 struct tt_slot {
     struct tt_supervisor *supervisor;
     int index;

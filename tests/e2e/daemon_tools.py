@@ -1,0 +1,216 @@
+"""A tiletrackd of its own for each test: programs, spool, configuration, log and control socket in one folder.
+
+Most tests put tests/support/fake_worker.py in the place of tiletrack-worker: its "videos" are words that say what
+shall happen, so hundreds of jobs take seconds. The others use the real worker (see Real).
+"""
+import contextlib
+import json
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import subprocess
+import time
+
+from programs import BIN, SOURCE, Folder
+
+FAKE_WORKER = SOURCE / "tests" / "support" / "fake_worker.py"
+WAIT_S = 60  # for what should take a moment, on a machine that is busy
+
+
+def wait_for(condition, what, seconds=WAIT_S):
+    """Polls until the condition gives something true, and returns it."""
+    end = time.monotonic() + seconds
+    while True:
+        got = condition()
+        if got:
+            return got
+        if time.monotonic() > end:
+            raise AssertionError(f"not within {seconds} s: {what}")
+        time.sleep(0.02)
+
+
+class Daemon:
+    """folder: of the test. worker: None for the fake one, or a folder whose programs are taken."""
+
+    def __init__(self, folder, devices=({"cpu": 1},), programs=None, plugin=None, **sections):
+        self.folder = pathlib.Path(folder)
+        self.spool, self.bin = self.folder / "spool", self.folder / "bin"
+        self.run, self.log_path = self.folder / "run", self.folder / "log"
+        self.process = None
+        for made in (self.bin / "behaviour", self.run, self.folder / "lib"):
+            made.mkdir(parents=True, exist_ok=True)
+        self.take(BIN / "tiletrackd", self.bin)
+        if programs:
+            for name in ("tiletrack-worker", "tiletrack-decode"):
+                self.take(pathlib.Path(programs) / name, self.bin)
+        else:
+            shutil.copy(FAKE_WORKER, self.bin / "tiletrack-worker")
+            (self.bin / "tiletrack-worker").chmod(0o755)
+        if plugin:
+            shutil.copy(plugin, self.folder / "lib" / "tiletrack-cuda.so")
+        self.config = {"spool": {"root": str(self.spool), "settle_ms": 50, "settle_blind_ms": 200, "rescan_ms": 300,
+                                 "reserve_bytes": 0},
+                       "daemon": {"runtime_dir": str(self.run), "drain_ms": 20000},
+                       "devices": list(devices),
+                       "jobs": {"backoff_ms": 50, "backoff_max_ms": 200},
+                       "workers": {"respawn_ms": 50, "respawn_max_ms": 1000, "kill_ms": 300, "stall_ms": 20000},
+                       "log": {"burst": 0},
+                       "metrics": {"textfile": str(self.folder / "tiletrack.prom"), "interval_ms": 1000}}
+        for section, options in sections.items():
+            if isinstance(options, dict):
+                self.config.setdefault(section, {}).update(options)
+            else:
+                self.config[section] = options
+        self.config_path = self.folder / "tiletrack.yaml"
+
+    @staticmethod
+    def take(program, folder):
+        """The program finds its companions beside itself, so it must be a file of its own: a link is enough."""
+        with contextlib.suppress(FileExistsError):
+            try:
+                os.link(program, folder / program.name)
+            except OSError:
+                shutil.copy(program, folder / program.name)
+
+    def behave(self, slot, words):
+        (self.bin / "behaviour" / f"{slot}.behaviour").write_text(words)
+
+    def write_config(self):
+        self.config_path.write_text(json.dumps(self.config, indent=1))  # YAML, too
+
+    # --- life ---
+
+    def start(self, ready=True, environment=None, **options):
+        self.write_config()
+        self.offset = self.log_path.stat().st_size if self.log_path.exists() else 0
+        with open(self.log_path, "ab") as log:
+            self.process = subprocess.Popen([str(self.bin / "tiletrackd"), "--config", str(self.config_path)],
+                                            stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.folder,
+                                            env={**os.environ, **(environment or {})}, **options)
+        if ready:
+            self.event("daemon_ready")
+        return self
+
+    def signal(self, number):
+        self.process.send_signal(number)
+
+    def wait(self, seconds=WAIT_S):
+        return self.process.wait(seconds)
+
+    def stop(self, seconds=WAIT_S):
+        """Ends it as systemd does; returns the exit code."""
+        if self.process.poll() is None:
+            self.signal(signal.SIGTERM)
+        return self.wait(seconds)
+
+    def kill(self):
+        """As a crash does, with everything that it had started."""
+        self.process.kill()
+        self.process.wait()
+
+    def finish(self):
+        """Whatever happened, nothing is left running."""
+        if self.process and self.process.poll() is None:
+            self.process.send_signal(signal.SIGCONT)
+            self.kill()
+
+    # --- what it says ---
+
+    def events(self, name=None, all_runs=False, **fields):
+        """Log lines of this run as dictionaries; a line that is none fails."""
+        with open(self.log_path, "rb") as log:
+            log.seek(0 if all_runs else self.offset)
+            lines = log.read().split(b"\n")[:-1]
+        events = [json.loads(line) for line in lines if line]
+        return [e for e in events if name in (None, e["event"]) and all(e.get(k) == v for k, v in fields.items())]
+
+    def event(self, name, count=1, seconds=WAIT_S, **fields):
+        """Waits for the count-th event of that name and these fields."""
+        try:
+            return wait_for(lambda: self.events(name, **fields)[count - 1:count], f"{count} {name} {fields}", seconds)[0]
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.log_path.read_text(errors='replace')[-4000:]}") from None
+
+    def ask(self, **request):
+        with self.connect() as client:
+            client.sendall(json.dumps(request).encode() + b"\n")
+            return json.loads(client.makefile().readline())
+
+    def connect(self):
+        client = socket.socket(socket.AF_UNIX)
+        client.settimeout(WAIT_S)
+        client.connect(str(self.run / "control.sock"))
+        return client
+
+    def status(self):
+        return self.ask(command="status")
+
+    def device(self, worker):
+        return next(d for d in self.status()["devices"] if d["worker"] == worker)
+
+    # --- the spool ---
+
+    def path(self, *parts):
+        return self.spool.joinpath(*parts)
+
+    def drop(self, name, text="ms=1", into="incoming"):
+        """A video (words for the fake worker) that appears whole."""
+        folder = self.path(into)
+        folder.mkdir(parents=True, exist_ok=True)
+        hidden = folder / (".new-" + name)
+        if isinstance(text, pathlib.Path):
+            shutil.copyfile(text, hidden)
+        else:
+            hidden.write_text(text)
+        hidden.rename(folder / name)
+
+    def names(self, folder):
+        found = self.path(folder)
+        return sorted(p.name for p in found.iterdir() if p.is_file()) if found.exists() else []
+
+    def inputs(self):
+        """Every input there is and the places where it lies: {name: [place, ...]}."""
+        found = {}
+        for place in ("incoming", "incoming/priority", "done", "failed"):
+            for name in self.names(place):
+                if not name.endswith(".reason.json") and not name.startswith("."):
+                    found.setdefault(name, []).append(place)
+        for manifest in self.path("work").glob("*/*/manifest.json"):
+            if (manifest.parent / "video").exists():
+                name = os.path.basename(json.loads(manifest.read_text())["source"]["text"])
+                found.setdefault(name, []).append("work")
+        return found
+
+    def results(self):
+        return self.names("tracks")
+
+    def reason(self, name):
+        return json.loads(self.path("failed", name + ".reason.json").read_text())
+
+
+class DaemonFolder(Folder):
+    def daemon(self, **options):
+        made = Daemon(self.folder, **options)
+        self.addCleanup(made.finish)
+        return made
+
+    def assertAllDone(self, daemon, names, seconds=WAIT_S):
+        """Each input in done/, exactly one result each, nothing else anywhere."""
+        wait_for(lambda: len(daemon.names("done")) >= len(names), f"{len(names)} inputs in done/", seconds)
+        wait_for(lambda: not list(daemon.path("work").glob("*/*/manifest.json")), "work/ is empty", seconds)
+        self.assertEqual(daemon.inputs(), {name: ["done"] for name in names})
+        self.assertEqual(daemon.results(), sorted(name.rsplit(".", 1)[0] + ".tracks.npz" for name in names))
+
+    def assertNoWorkers(self, daemon):
+        """No process of this daemon is left."""
+        def left():
+            return [p for p in pathlib.Path("/proc").glob("[0-9]*/cmdline") if belongs(p)]
+
+        def belongs(path):
+            try:
+                return str(daemon.bin).encode() in path.read_bytes()
+            except OSError:
+                return False
+        wait_for(lambda: not left(), "workers are gone", 20)
