@@ -78,7 +78,7 @@ extern const struct tt_model_shape tt_model_small, tt_model_base;
 
 /* One weight: its name in the public state_dict (without prefix) and its shape there. */
 struct tt_weight_spec {
-    char name[80];
+    char name[96];
     int rank; /* 1..4 */
     int shape[4];
 };

@@ -264,7 +264,7 @@ void tt_moments_norm(const struct tt_moments *moments, const struct tt_affine *a
 }
 
 /* G·g·Gᵀ for every pair of channels, in FP64. */
-static void transform_weight(const float *weight, size_t pairs, float *to)
+TT_CLONES static void transform_weight(const float *weight, size_t pairs, float *to)
 {
     /* a point's powers over the product of its distances from the other points */
     const double near = 2.0 * NEAR2 * (NEAR2 - FAR2), far = 2.0 * FAR2 * (FAR2 - NEAR2);
@@ -272,15 +272,14 @@ static void transform_weight(const float *weight, size_t pairs, float *to)
                                {1 / near, -NEAR / near, NEAR2 / near}, {1 / far, FAR / far, FAR2 / far},
                                {1 / far, -FAR / far, FAR2 / far},      {0, 0, 1}};
 
-    for (size_t i = 0; i < pairs; i++)
-        for (int p = 0; p < POINTS; p++) {
-            double sum = 0;
+    for (int p = 0; p < POINTS; p++)
+        for (size_t i = 0; i < pairs; i += 8) { /* channels come in sixteens */
+            tt_dvec sum = {0};
 
-            for (int ky = 0; ky < 3; ky++)
-                for (int kx = 0; kx < 3; kx++)
-                    sum +=
-                        g[p / SIDE][ky] * g[p % SIDE][kx] * (double)weight[(size_t)(3 * ky + kx) * pairs + i];
-            to[(size_t)p * pairs + i] = (float)sum;
+            for (int k = 0; k < 9; k++)
+                sum +=
+                    g[p / SIDE][k / 3] * g[p % SIDE][k % 3] * tt_load_double(weight + (size_t)k * pairs + i);
+            tt_store_double(to + (size_t)p * pairs + i, sum);
         }
 }
 

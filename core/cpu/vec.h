@@ -49,6 +49,12 @@ TT_INLINE tt_dvec tt_load_double(const float *p)
     return __builtin_convertvector(*(const tt_half_vec *)p, tt_dvec);
 }
 
+/* Eight doubles as floats. */
+TT_INLINE void tt_store_double(float *p, tt_dvec v)
+{
+    *(tt_half_vec *)p = __builtin_convertvector(v, tt_half_vec);
+}
+
 /* mask: all ones or all zeros in each lane, as comparisons give it. */
 TT_INLINE tt_vec tt_select(tt_ivec mask, tt_vec yes, tt_vec no)
 {
