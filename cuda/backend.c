@@ -16,7 +16,7 @@
 
 /* Tiles where the options name none, [precision]. */
 static const struct tt_tile default_tile[] = {[TT_FP32] = {128, 12}, [TT_FP16] = {256, TT_CLIP_FRAMES}};
-enum { VOLUME_TILE = 64, LARGEST_QUERY_TILE = 1024 };
+enum { VOLUME_TILE = 128, LARGEST_QUERY_TILE = 1024 };
 
 struct tt_backend {
     struct tt_gpu gpu;

@@ -8,7 +8,7 @@
  * conflicts. A residual block's 1×1 projection is a last run of k over the block's own input (centre tap);
  * its identity shortcut is added in FP32 before rounding. The epilogue goes through shared memory for 16-byte
  * stores and sums the rounded outputs and their squares for the next instance norm: lanes by a butterfly,
- * warps in order. Shared memory: the larger of tile and 4.6 KB a warp, and 512·NW·MW bytes: at most 53.9 KB.
+ * warps in order. Shared memory: the larger of tile and 4.6 KB a warp, and 512·NW·MW bytes: at most 48.7 KB.
  * Sums run over (chunk, tap, channel), then the projection's channels, in order.
  */
 #include "cuda/kernels.h"
@@ -19,13 +19,12 @@ namespace
 
 enum { TW = 16 };
 
-template <int MW_, int NW_, int CK_, int STRIDE_, int BUFFERS_ = 1> struct shape {
+template <int MW_, int NW_, int CK_, int STRIDE_> struct shape {
     enum {
         MW = MW_,
         NW = NW_,
         CK = CK_,
         STRIDE = STRIDE_,
-        BUFFERS = BUFFERS_,
         THREADS = 32 * MW * NW,
         TH = 4 * MW,
         IH = STRIDE == 1 ? TH + 2 : 2 * TH + 1,
@@ -34,13 +33,10 @@ template <int MW_, int NW_, int CK_, int STRIDE_, int BUFFERS_ = 1> struct shape
         GROUPS = CK / 8,     /* 16-byte pieces of a pixel */
         STAGE = TT_STAGE_BYTES,
         TILE = IH * IW * PIXEL,
-        TILES = TILE * BUFFERS,
-        MAIN = TILES > STAGE *MW *NW ? TILES : STAGE *MW *NW,
+        MAIN = TILE > STAGE *MW *NW ? TILE : STAGE *MW *NW,
         BYTES = MAIN + MW * NW * 64 * 8,
         STEPS = CK / 16,
-        AHEAD = THREADS / GROUPS,              /* pixels that the block loads at once */
-        LOADS = (IH * IW + AHEAD - 1) / AHEAD, /* of a thread for one tile */
-        SHARE = (LOADS + 5) / 6, /* of them in each half of a kernel row, where there are two buffers */
+        AHEAD = THREADS / GROUPS, /* pixels that the block loads at once */
     };
 };
 
@@ -118,51 +114,6 @@ __device__ __forceinline__ void load_tile(unsigned char *shared, const __half *i
     }
 }
 
-/* The next chunk of the same tile, piece by piece between the steps of this one: pieces [first, first +
- * SHARE) of the thread's LOADS go from memory to registers, then from registers to the other buffer. */
-template <class S> struct prefetch {
-    uint4 v[S::SHARE];
-    uint32_t inside;
-    __device__ __forceinline__ void load(const __half *in, int size, int channels, int top, int left,
-                                         int first)
-    {
-        const int p0 = thread() / S::GROUPS;
-        inside = 0;
-#pragma unroll
-        for (int i = 0; i < S::SHARE; i++) {
-            const int p = p0 + (first + i) * S::AHEAD, y = p / S::IW, x = p - y * S::IW;
-            v[i] = make_uint4(0, 0, 0, 0);
-            if (p < S::IH * S::IW && (unsigned)(top + y) < (unsigned)size &&
-                (unsigned)(left + x) < (unsigned)size) {
-                v[i] =
-                    *reinterpret_cast<const uint4 *>(in + (size_t)((top + y) * size + left + x) * channels);
-                inside |= 1u << i;
-            }
-        }
-    }
-    /* Four channels at a time, so that few of their scales are in registers. */
-    __device__ __forceinline__ void store(unsigned char *shared, const float *norm, int first) const
-    {
-        const int p0 = thread() / S::GROUPS;
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            const float4 f0 = tt_load4(norm + 8 * h), f1 = tt_load4(norm + 8 * h + 4);
-#pragma unroll
-            for (int i = 0; i < S::SHARE; i++) {
-                const int p = p0 + (first + i) * S::AHEAD;
-                const float2 x = tt_unpack(h ? v[i].z : v[i].x), y = tt_unpack(h ? v[i].w : v[i].y);
-                uint2 u = make_uint2(
-                    tt_pack(fmaxf(fmaf(x.x, f0.x, f0.y), 0.0f), fmaxf(fmaf(x.y, f0.z, f0.w), 0.0f)),
-                    tt_pack(fmaxf(fmaf(y.x, f1.x, f1.y), 0.0f), fmaxf(fmaf(y.y, f1.z, f1.w), 0.0f)));
-                if (!(inside >> i & 1))
-                    u = make_uint2(0, 0);
-                if (p < S::IH * S::IW) /* stride 1: a pixel's place is its number */
-                    *reinterpret_cast<uint2 *>(shared + p * S::PIXEL + h * 8) = u;
-            }
-        }
-    }
-};
-
 template <class S, bool K16, bool PROJ>
 __global__ void __launch_bounds__(S::THREADS, S::THREADS == 128 ? 2 : 1)
     conv_f16(const struct tt_k_conv_f16 c)
@@ -187,41 +138,26 @@ __global__ void __launch_bounds__(S::THREADS, S::THREADS == 128 ? 2 : 1)
     const __half *in =
         reinterpret_cast<const __half *>(c.in) + (size_t)frame * c.in_size * c.in_size * c.in_c;
     const float *norm = c.norm + (size_t)frame * c.in_c * 2;
-    const int group = threadIdx.x % S::GROUPS, top = oy * S::STRIDE - pad, left = ox * S::STRIDE - pad;
-    int buffer = 0;
     for (int c0 = 0; c0 < c.in_c; c0 += S::CK) {
-        if (S::BUFFERS == 1 || c0 == 0) {
-            __syncthreads();
-            load_tile<S>(shared, in + c0, norm + 2 * c0, c.in_size, c.in_c, S::IH, S::IW, top, left, 1, 0);
-        }
         __syncthreads();
-        const bool more = S::BUFFERS == 2 && c0 + S::CK < c.in_c;
-        const __half *in_next = in + c0 + S::CK + group * 8;
-        const float *norm_next = norm + 2 * (c0 + S::CK) + group * 16;
-        unsigned char *to = shared + (buffer ^ 1) * S::TILE + group * 16;
-        const uint32_t chunk = base + buffer * S::TILE;
-        prefetch<S> piece;
-        tt_load_a(a, chunk, row_tile);
+        load_tile<S>(shared, in + c0, norm + 2 * c0, c.in_size, c.in_c, S::IH, S::IW, oy * S::STRIDE - pad,
+                     ox * S::STRIDE - pad, 1, 0);
+        __syncthreads();
+        tt_load_a(a, base, row_tile);
 #pragma unroll 1
         for (int ky = 0; ky < 3; ky++) {
-            const uint32_t at = chunk + ky * S::IW * S::PIXEL;
+            const uint32_t at = base + ky * S::IW * S::PIXEL;
             const uint32_t below = ky < 2 ? at + S::IW * S::PIXEL : base; /* base: read but not used */
 #pragma unroll
             for (int i = 0; i < 3 * S::STEPS; i++) {
                 const int next = i + 1, kx = next / S::STEPS % 3, down = next / (3 * S::STEPS);
-                const int half = i / (3 * S::STEPS / 2), phase = i % (3 * S::STEPS / 2);
-                if (S::BUFFERS == 2 && more && phase == 0)
-                    piece.load(in_next, c.in_size, c.in_c, top, left, (2 * ky + half) * S::SHARE);
                 weight += 128;
                 tt_load_b(b_next, weight);
                 tt_step_load<K16>(acc, a, b, (down ? below : at) + pixel_at<S>(0, kx) + next % S::STEPS * 32,
                                   row_tile);
                 b = b_next;
-                if (S::BUFFERS == 2 && more && phase == 3 * S::STEPS / 2 - 1)
-                    piece.store(to, norm_next, (2 * ky + half) * S::SHARE);
             }
         }
-        buffer ^= S::BUFFERS - 1;
     }
     if (PROJ) {
         const int stride = c.proj_size / c.out_size;
@@ -288,10 +224,6 @@ template <bool K16> cudaError_t choose(const struct tt_k_conv_f16 *c, void *stre
         return launch<shape<2, 2, 32, 1>, K16>(c, stream);
     case TT_CONV_128x128_C64:
         return launch<shape<2, 2, 64, 1>, K16>(c, stream);
-    case TT_CONV_256x64_C32_2:
-        return launch<shape<4, 1, 32, 1, 2>, K16>(c, stream);
-    case TT_CONV_128x128_C32_2:
-        return launch<shape<2, 2, 32, 1, 2>, K16>(c, stream);
     case TT_CONV_S2_128x128_C32:
         return launch<shape<2, 2, 32, 2>, K16>(c, stream);
     }
@@ -301,7 +233,7 @@ template <bool K16> cudaError_t choose(const struct tt_k_conv_f16 *c, void *stre
 struct tile {
     int rows, chunk;
 };
-const tile tiles[] = {{16, 32}, {16, 64}, {8, 32}, {8, 64}, {16, 32}, {8, 32}, {8, 32}};
+const tile tiles[] = {{16, 32}, {16, 64}, {8, 32}, {8, 64}, {8, 32}};
 
 } // namespace
 

@@ -31,6 +31,7 @@ __device__ __forceinline__ int permuted(int c)
 template <int C> __device__ __forceinline__ void load_support(unsigned char *shared, const float *support)
 {
     enum { LINE = 2 * C + 16 };
+#pragma unroll 8
     for (int i = threadIdx.x; i < COLUMNS * C / 2; i += 32 * WARPS) {
         const int r = i / (C / 2), c = i % (C / 2) * 2;
         float2 v = make_float2(0.0f, 0.0f);
@@ -142,7 +143,7 @@ template <bool K16>
 cudaError_t launch(const __half *grid, const float *support, const float *state, __half *volume, int queries,
                    int frames, int row, int size, int channels, float scale, cudaStream_t stream)
 {
-    const int run = 12; /* frames of a block: three a warp */
+    const int run = queries < 128 ? 12 : 24; /* frames of a block: few blocks load a query's support again */
     const dim3 blocks(queries, tt_div_up(frames, run));
     if (channels == 64)
         correlate<K16, 64>

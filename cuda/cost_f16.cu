@@ -213,7 +213,7 @@ __device__ __forceinline__ void stream_maps(shared &s, const __half *lowres, con
     for (int y0 = 0; y0 < HI; y0 += BAND) {
         const int y = y0 + warp;
         __syncthreads();
-#pragma unroll 1
+#pragma unroll
         for (int p = 0; p < HI; p += 16)
             costs<K16, HI_C>(s.hi[y % RING] + p,
                              hires + (size_t)(y * HI + p + lane / 4) * HI_C + lane % 4 * 8, b);
@@ -274,19 +274,36 @@ __device__ __forceinline__ float2 soft_argmax(shared &s, int q, const __half *hi
     const int lane = threadIdx.x % 32, at = s.final[q].at, cy = at / HI, cx = at % HI;
     const int top = cy - SIDE / 2, left = cx - SIDE / 2;
     float *window = s.window[threadIdx.x / 32];
-    for (int p = lane; p < SIDE * SIDE; p += 32) {
+    /* eight lanes a pixel, eight channels each of either half */
+    const int part = lane % 8 * 8;
+    float u[2][8];
+#pragma unroll
+    for (int k = 0; k < 2; k++)
+#pragma unroll
+        for (int c = 0; c < 8; c++)
+            u[k][c] = s.query[q][k * 64 + part + c];
+#pragma unroll 2
+    for (int p = lane / 8; p < SIDE * SIDE + 3; p += 4) {
         const int y = top + p / SIDE, x = left + p % SIDE;
         float sum = 0.0f;
-        if ((unsigned)y < HI && (unsigned)x < HI) {
-            const __half *f = hires + (size_t)(y * HI + x) * HI_C;
-#pragma unroll 4
-            for (int c = 0; c < HI_C; c += 4) {
-                const float4 u = tt_load4(f + c), v = tt_load4(&s.query[q][c]);
-                sum = fmaf(u.x, v.x, sum), sum = fmaf(u.y, v.y, sum);
-                sum = fmaf(u.z, v.z, sum), sum = fmaf(u.w, v.w, sum);
+        if ((unsigned)y < HI && (unsigned)x < HI && p < SIDE * SIDE) {
+            const uint4 *f = reinterpret_cast<const uint4 *>(hires + (size_t)(y * HI + x) * HI_C + part);
+#pragma unroll
+            for (int k = 0; k < 2; k++) {
+                const uint4 v = __ldg(f + k * 8);
+                const uint32_t w[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+                for (int c = 0; c < 4; c++) {
+                    const float2 t = tt_unpack(w[c]);
+                    sum = fmaf(t.x, u[k][2 * c], sum), sum = fmaf(t.y, u[k][2 * c + 1], sum);
+                }
             }
         }
-        window[p] = sum;
+#pragma unroll
+        for (int i = 1; i < 8; i *= 2)
+            sum += __shfl_xor_sync(0xffffffffu, sum, i);
+        if (part == 0 && p < SIDE * SIDE)
+            window[p] = sum;
     }
     __syncwarp();
     const float best = convolved(s, window, q, w_lo, w_hi, cy, cx, top, left);
@@ -302,7 +319,7 @@ __device__ __forceinline__ float2 soft_argmax(shared &s, int q, const __half *hi
     return make_float2(tt_warp_sum(sx) / n * (256.0f / HI), tt_warp_sum(sy) / n * (256.0f / HI));
 }
 
-template <bool K16> __global__ void __launch_bounds__(32 * WARPS) cost(const struct tt_k_cost c)
+template <bool K16> __global__ void __launch_bounds__(32 * WARPS, 2) cost(const struct tt_k_cost c)
 {
     extern __shared__ __align__(16) unsigned char memory[];
     shared &s = *reinterpret_cast<shared *>(memory);

@@ -49,8 +49,6 @@ enum tt_k_conv_variant {
     TT_CONV_256x64_C64,
     TT_CONV_128x128_C32,
     TT_CONV_128x128_C64,
-    TT_CONV_256x64_C32_2, /* two buffers */
-    TT_CONV_128x128_C32_2,
     TT_CONV_S2_128x128_C32, /* stride 2, padding 0 before and 1 behind */
     TT_CONV_VARIANTS
 };

@@ -82,8 +82,7 @@ static void bench_conv_f16_layer(const struct layer *l, enum tt_k_mma mma, int a
             c.set[i].variant = (enum tt_k_conv_variant)v;
         if (tt_k_conv_f16(&c.set[0], mma, NULL) != 0)
             continue; /* this shape is not one of the variant's */
-        static const char *const names[] = {"256x64 c32",    "256x64 c64",     "128x128 c32",
-                                            "128x128 c64",   "256x64 c32 two", "128x128 c32 two",
+        static const char *const names[] = {"256x64 c32", "256x64 c64", "128x128 c32", "128x128 c64",
                                             "/2 128x128 c32"};
         const struct bench b = {.flop = layer_flop(l),
                                 .bytes = 2.0 * (layer_values(l) + (add ? (double)out_n : 0.0)),
