@@ -4,6 +4,8 @@ tests on the real network.
 """
 import os
 import pathlib
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -593,6 +595,71 @@ class Checkpoints(Scripted):
         self.fake(f"{self.FRAMES} grey")
         self.job(w, video=self.out("video"), checkpoint=self.out("checkpoint"), checkpoint_ms=60000)
         self.assertFalse((self.folder / "checkpoint.state").exists())
+
+
+class Durability(Scripted):
+    """What kill -9 cannot show: the order of system calls (strace)."""
+
+    @unittest.skipUnless(shutil.which("strace"), "strace is not installed")
+    def test_synced_before_renamed(self):
+        trace = self.folder / "trace"
+        # -D: the tracer is the child's child, so the worker's parent is this process
+        w = self.start(wrapper=("strace", "-D", "-f", "-y", "-o", trace, "-e",
+                                "trace=renameat,renameat2,rename,fsync,fdatasync,pwrite64,write,unlinkat,unlink"))
+        done = self.job(w, video=self.fake("120 grey"), checkpoint=self.out("checkpoint"))
+        self.assertEqual(done["type"], "done")
+        w.send("shutdown", now=0)
+        self.assertEqual(w.exit(), ENDED)
+        wait_for(lambda: "+++ exited" in trace.read_text().splitlines()[-1])
+        calls = [line.split(None, 1)[1] for line in trace.read_text().splitlines() if str(self.folder) in line]
+        renames = [i for i, call in enumerate(calls) if call.startswith("rename")]
+        self.assertEqual([calls[i].count("checkpoint.state") for i in renames], [1, 1, 0])
+        for i in renames:
+            temporary = re.search(r'"(\.tt-[0-9a-f]+\.part)"', calls[i])[1]
+            of_file = [call.split("(")[0] for call in calls[:i] if temporary in call]
+            self.assertEqual(of_file[-1], "fsync", calls[:i + 1])
+            self.assertTrue(calls[i + 1].startswith("fsync") and calls[i + 1].split(" ")[0].endswith(f"<{self.folder}>)"),
+                            calls[i + 1])
+        for i in renames[:2]:  # what a state speaks of is on disk before it
+            for suffix in ("tiles", "times"):
+                of_file = [call.split("(")[0] for call in calls[:i] if f"checkpoint.{suffix}" in call]
+                self.assertEqual(of_file[-1], "fdatasync")
+
+
+class Many(Scripted):
+    def test_nothing_grows(self):
+        """400 jobs of every outcome: no more memory, descriptors, threads or files than after the first 100."""
+        w = self.start("features red bad_input\nfeatures green retry_later")
+        process = pathlib.Path(f"/proc/{w.process.pid}")
+
+        def held():
+            status = dict(line.split(":\t") for line in (process / "status").read_text().splitlines())
+            return (len(os.listdir(process / "fd")), int(status["Threads"]), int(status["VmRSS"].split()[0]))
+
+        videos = [self.fake(text, f"v{i}") for i, text in enumerate(
+            ("3 grey", "60 grey", "3 red", "3 green", "50 grey crash", "3 grey truncated", "3 grey bad"))]
+        outcomes = {}
+        start = time.monotonic()
+        for i in range(400):
+            if i % 3 == 0:
+                w.send("prefetch", **prefetch_values(f"j{i + 1}", videos[(i + 1) % 7]))
+            if i % 10 == 4:
+                w.job(f"j{i}", videos[i % 7], self.out())
+                w.send("cancel", id=f"j{i}")
+                message = w.until("done", "failed")
+            else:
+                message = self.job(w, f"j{i}", videos[i % 7])
+            name = message.get("status", "done")
+            outcomes[name] = outcomes.get(name, 0) + 1
+            if i == 100:
+                before = held()
+        after = held()
+        print(f"{400 / (time.monotonic() - start):.0f} jobs/s, outcomes {outcomes}, fds, threads, kB: {before} {after}")
+        self.assertLessEqual(set(outcomes), {"done", BAD_INPUT, RETRY_LATER, INTERRUPTED})
+        self.assertEqual(after[1], before[1])
+        self.assertLessEqual(after[0], before[0] + 2)  # a prefetched video's
+        self.assertLess(after[2], before[2] + 16000)  # that one's window
+        self.assertNothingPartial()
 
 
 class Ahead(Scripted):
