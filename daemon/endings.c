@@ -33,8 +33,8 @@ uint32_t tt_jobs_random(void)
     return random;
 }
 
-void tt_task_end(struct tt_task *task, enum tt_ending ending, bool refund, enum tt_status status,
-                 const char *cause, const char *last_words)
+void tt_task_end(struct tt_jobs *jobs, struct tt_task *task, enum tt_ending ending, bool refund,
+                 enum tt_status status, const char *cause, const char *last_words)
 {
     free(task->cause);
     free(task->last_words);
@@ -42,6 +42,7 @@ void tt_task_end(struct tt_task *task, enum tt_ending ending, bool refund, enum 
     task->slot = NULL;
     task->ending = ending;
     task->ending_due_ms = 0;
+    task->turn = ++jobs->turns;
     task->refund = refund;
     task->status = status;
     task->cause = strdup(cause ? cause : "");
@@ -142,13 +143,13 @@ static enum tt_status commit(struct tt_jobs *jobs, struct tt_task *task, struct 
     enum tt_status status = tt_spool_commit(jobs->daemon->spool, task->job, task->outcome, &changed, err);
 
     if (status == TT_BAD_INPUT) {
-        tt_task_end(task, TT_ENDING_RELEASE, false, TT_BAD_INPUT, err->text, NULL);
+        tt_task_end(jobs, task, TT_ENDING_RELEASE, false, TT_BAD_INPUT, err->text, NULL);
         return TT_INTERRUPTED;
     }
     if (status || !changed)
         return status;
     say_changed(jobs, task);
-    tt_task_end(task, TT_ENDING_RELEASE, true, TT_OK, "the input changed while it was tracked", NULL);
+    tt_task_end(jobs, task, TT_ENDING_RELEASE, true, TT_OK, "the input changed while it was tracked", NULL);
     return TT_INTERRUPTED;
 }
 
@@ -224,13 +225,15 @@ static void end_task(struct tt_jobs *jobs, struct tt_task *task)
 bool tt_jobs_end_one(struct tt_jobs *jobs)
 {
     int64_t now_ms = tt_clock_ms();
+    struct tt_task *first = NULL;
 
     for (struct tt_task *task = jobs->tasks; task; task = task->next)
-        if (task->state == TT_TASK_ENDING && task->ending_due_ms <= now_ms) {
-            end_task(jobs, task);
-            return true;
-        }
-    return false;
+        if (task->state == TT_TASK_ENDING && task->ending_due_ms <= now_ms &&
+            (!first || task->turn < first->turn))
+            first = task;
+    if (first)
+        end_task(jobs, first);
+    return first != NULL;
 }
 
 int64_t tt_jobs_due_ms(const struct tt_jobs *jobs)

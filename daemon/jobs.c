@@ -89,7 +89,7 @@ static void wait_until(struct tt_jobs *jobs, struct tt_task *task, int64_t due_m
     task->slot = NULL;
     task->state = TT_TASK_WAITING;
     if (tt_intake_put_job(jobs->daemon->intake, task->job, due_ms, NULL))
-        tt_task_end(task, TT_ENDING_RELEASE, true, TT_RETRY_LATER, "memory is short", NULL);
+        tt_task_end(jobs, task, TT_ENDING_RELEASE, true, TT_RETRY_LATER, "memory is short", NULL);
 }
 
 void tt_jobs_adopt(struct tt_jobs *jobs)
@@ -105,7 +105,7 @@ void tt_jobs_adopt(struct tt_jobs *jobs)
             wait_until(jobs, task,
                        tt_clock_ms() + tt_spool_job_delay_ms(daemon->spool, job, tt_jobs_random()));
         else
-            tt_task_end(task, TT_ENDING_FINISH, false, TT_OK, job->manifest.cause, NULL);
+            tt_task_end(jobs, task, TT_ENDING_FINISH, false, TT_OK, job->manifest.cause, NULL);
     }
     tt_daemon_wake(daemon);
 }
@@ -305,7 +305,7 @@ static void start(struct tt_jobs *jobs, struct tt_task *task, struct tt_slot *sl
         return;
     }
     task->postponed += !input;
-    tt_task_end(task, input ? TT_ENDING_FAIL : TT_ENDING_RELEASE, true, status, err.text, NULL);
+    tt_task_end(jobs, task, input ? TT_ENDING_FAIL : TT_ENDING_RELEASE, true, status, err.text, NULL);
 }
 
 static void reserve(struct tt_jobs *jobs, struct tt_slot *slot)
@@ -448,7 +448,8 @@ static void suspect(struct tt_jobs *jobs, struct tt_task *task, struct tt_slot *
     task->postponed += refund || sick;
     if (!sick)
         tt_suspicion_add(&task->suspicion, slot->index, !refund);
-    tt_task_end(task, TT_ENDING_RELEASE, refund || sick, report->status, report->text, report->last_words);
+    tt_task_end(jobs, task, TT_ENDING_RELEASE, refund || sick, report->status, report->text,
+                report->last_words);
     if (sick)
         retire(jobs, slot, report->text);
 }
@@ -463,8 +464,8 @@ static void bad_input(struct tt_jobs *jobs, struct tt_task *task, const struct t
         tt_log(jobs->daemon->log, TT_LOG_INFO, "input_changed", TT_STR("job", task->job->manifest.id),
                TT_STR("file", task->job->manifest.source));
     task->postponed += look == TT_LOOK_CHANGED;
-    tt_task_end(task, again ? TT_ENDING_RELEASE : TT_ENDING_FAIL, look == TT_LOOK_CHANGED, report->status,
-                report->text, report->last_words);
+    tt_task_end(jobs, task, again ? TT_ENDING_RELEASE : TT_ENDING_FAIL, look == TT_LOOK_CHANGED,
+                report->status, report->text, report->last_words);
 }
 
 /* Whether the host was so short of space that the failure says nothing of the job. */
@@ -484,24 +485,24 @@ static void failed(struct tt_jobs *jobs, struct tt_task *task, struct tt_slot *s
         tt_streak_end(&slot->streak);
         bad_input(jobs, task, report);
     } else if (report->status == TT_INTERRUPTED && report->cause != TT_FAILED_DEADLINE) {
-        tt_task_end(task, TT_ENDING_RELEASE, true, report->status, report->text, NULL);
+        tt_task_end(jobs, task, TT_ENDING_RELEASE, true, report->status, report->text, NULL);
     } else if (report->status == TT_RETRY_LATER && host_is_short(jobs)) {
         task->postponed++;
-        tt_task_end(task, TT_ENDING_RELEASE, true, report->status, report->text, NULL);
+        tt_task_end(jobs, task, TT_ENDING_RELEASE, true, report->status, report->text, NULL);
     } else {
         suspect(jobs, task, slot, report->status == TT_RESTART_WORKER || report->status == TT_REFUSE, report);
     }
 }
 
 /* A job that was cut off as the daemon ends: what it has done so far is kept where there is a checkpoint. */
-static void put_back(struct tt_task *task, const char *cause)
+static void put_back(struct tt_jobs *jobs, struct tt_task *task, const char *cause)
 {
     char path[PATH_MAX];
     bool keep = task->job->manifest.attempts > (task->job->manifest.running ? 1 : 0);
 
     snprintf(path, sizeof path, "%s/checkpoint.state", task->job->directory);
     keep = keep || access(path, F_OK) == 0;
-    tt_task_end(task, keep ? TT_ENDING_KEEP : TT_ENDING_RETURN, true, TT_INTERRUPTED, cause, NULL);
+    tt_task_end(jobs, task, keep ? TT_ENDING_KEEP : TT_ENDING_RETURN, true, TT_INTERRUPTED, cause, NULL);
 }
 
 void tt_jobs_ended(struct tt_jobs *jobs, struct tt_slot *slot, const struct tt_report *report)
@@ -516,15 +517,15 @@ void tt_jobs_ended(struct tt_jobs *jobs, struct tt_slot *slot, const struct tt_r
         task->figures = *report->done;
         task->figures.id = NULL;
         task->outcome = report->done->truncated ? TT_OUTCOME_TRUNCATED : TT_OUTCOME_DONE;
-        tt_task_end(task, TT_ENDING_COMMIT, false, TT_OK, NULL, NULL);
+        tt_task_end(jobs, task, TT_ENDING_COMMIT, false, TT_OK, NULL, NULL);
     } else if (task->cancelled) {
-        tt_task_end(task, TT_ENDING_FAIL, false, TT_INTERRUPTED, "cancelled", report->last_words);
+        tt_task_end(jobs, task, TT_ENDING_FAIL, false, TT_INTERRUPTED, "cancelled", report->last_words);
     } else if (report->kind == TT_REPORT_STOPPED ||
                (report->kind == TT_REPORT_FAILED && report->cause == TT_FAILED_SHUTDOWN)) {
         if (jobs->daemon->phase >= TT_PHASE_DRAINING)
-            put_back(task, "the daemon ended before the job did");
+            put_back(jobs, task, "the daemon ended before the job did");
         else
-            tt_task_end(task, TT_ENDING_RELEASE, true, TT_INTERRUPTED, "the worker was stopped", NULL);
+            tt_task_end(jobs, task, TT_ENDING_RELEASE, true, TT_INTERRUPTED, "the worker was stopped", NULL);
     } else if (report->kind == TT_REPORT_LOST) {
         suspect(jobs, task, slot, true, report);
     } else {
@@ -545,7 +546,7 @@ static void cancel_task(struct tt_jobs *jobs, struct tt_task *task)
     }
     if (task->state == TT_TASK_RESERVED)
         tt_slot_prefetch(task->slot, NULL);
-    tt_task_end(task, TT_ENDING_FAIL, false, TT_INTERRUPTED, "cancelled", NULL);
+    tt_task_end(jobs, task, TT_ENDING_FAIL, false, TT_INTERRUPTED, "cancelled", NULL);
     tt_daemon_wake(jobs->daemon);
 }
 
@@ -577,5 +578,5 @@ void tt_jobs_put_back(struct tt_jobs *jobs)
     for (struct tt_task *task = jobs->tasks; task; task = task->next)
         if (task->state == TT_TASK_WAITING || task->state == TT_TASK_RESERVED ||
             (task->state == TT_TASK_ENDING && task->ending == TT_ENDING_RELEASE))
-            put_back(task, "the daemon ends");
+            put_back(jobs, task, "the daemon ends");
 }

@@ -35,6 +35,7 @@ struct tt_task {
     bool cancelled;
 
     enum tt_ending ending; /* ENDING */
+    int64_t turn;          /* the lowest is carried out first */
     int64_t ending_due_ms;
     enum tt_outcome outcome;
     bool refund;
@@ -46,6 +47,7 @@ struct tt_task {
 struct tt_jobs {
     struct tt_daemon *daemon;
     struct tt_task *tasks;
+    int64_t turns;
     bool paused_seen; /* to look for jobs that a failed claim left */
 };
 
@@ -82,8 +84,8 @@ int tt_jobs_endings(const struct tt_jobs *jobs);
  */
 
 /* The task's job is over. cause, last_words: copied; NULL: none. */
-void tt_task_end(struct tt_task *task, enum tt_ending ending, bool refund, enum tt_status status,
-                 const char *cause, const char *last_words);
+void tt_task_end(struct tt_jobs *jobs, struct tt_task *task, enum tt_ending ending, bool refund,
+                 enum tt_status status, const char *cause, const char *last_words);
 
 /* Carries out one ending that is due. True: there was one. */
 bool tt_jobs_end_one(struct tt_jobs *jobs);

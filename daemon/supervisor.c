@@ -20,7 +20,7 @@
 #include <unistd.h>
 
 enum {
-    EARLY_DEATHS = 3,                /* without a finished job: out of service */
+    EARLY_DEATHS = 3,                /* in a row, before a first job: out of service */
     PING_MS = 10000,                 /* of an idle worker */
     LATE_MS = 2000,                  /* a timer that is later than this: we were stopped, not the worker */
     RETIRED_MAX_MS = 30 * 60 * 1000, /* longest wait of a sick device */
@@ -159,7 +159,7 @@ static void spawn(struct tt_slot *slot)
     const struct tt_link_hooks hooks = {.message = on_message, .ended = on_ended, .user = slot};
     struct tt_error err;
 
-    slot->expected = slot->refused = slot->has_finished = slot->ping_open = slot->renew = false;
+    slot->expected = slot->refused = slot->had_job = slot->ping_open = slot->renew = false;
     slot->last_words[0] = '\0';
     if (tt_link_start(&slot->link, supervisor->loop, supervisor->program, &hooks, &err)) {
         int64_t wait_ms;
@@ -244,7 +244,7 @@ static void on_done(struct tt_slot *slot, const struct tt_message_done *done)
         .kind = TT_REPORT_DONE, .done = done, .text = "", .last_words = slot->last_words};
 
     slot->deaths = slot->retirements = 0;
-    slot->has_finished = true;
+    slot->early_deaths = 0;
     slot->jobs_done++;
     become_free(slot);
     report(slot, &made);
@@ -373,7 +373,7 @@ static void on_ended(void *user, const struct tt_link_end *ended)
 {
     struct tt_slot *slot = user;
     int pid = tt_link_pid(slot->link);
-    bool had_job = slot->has_job;
+    bool was_busy = slot->has_job;
     char text[TT_ERROR_TEXT_BYTES];
 
     describe_end(slot, ended, text, sizeof text);
@@ -382,7 +382,8 @@ static void on_ended(void *user, const struct tt_link_end *ended)
     slot->exits++;
     if (!slot->expected && !slot->refused) {
         slot->deaths++;
-        if (!slot->has_finished && slot->deaths >= EARLY_DEATHS)
+        slot->early_deaths = slot->had_job ? 0 : slot->early_deaths + 1;
+        if (slot->early_deaths >= EARLY_DEATHS)
             put_out_of_service(slot, text, slot->supervisor->config->workers.respawn_max_ms);
         else if (!slot->out_of_service)
             slot->cause[0] = '\0';
@@ -391,7 +392,7 @@ static void on_ended(void *user, const struct tt_link_end *ended)
                TT_STR("cause", text), TT_INT("respawn_ms", respawn_wait_ms(slot)));
     }
     slot->state = TT_SLOT_DOWN;
-    if (had_job)
+    if (was_busy)
         report(slot, &(struct tt_report){.kind = slot->expected ? TT_REPORT_STOPPED : TT_REPORT_LOST,
                                          .status = TT_RESTART_WORKER,
                                          .text = text,
@@ -515,7 +516,7 @@ enum tt_status tt_slot_run(struct tt_slot *slot, const struct tt_message_job *jo
         terminate(slot);
     if (status)
         return status;
-    slot->has_job = true;
+    slot->has_job = slot->had_job = true;
     snprintf(slot->job, sizeof slot->job, "%s", job->id);
     slot->job_began_ms = slot->heard_ms = tt_clock_ms();
     slot->stage = TT_JOB_OPENING;

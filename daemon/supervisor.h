@@ -51,7 +51,8 @@ struct tt_slot {
     bool refused;                         /* its hello said that the device cannot be used */
     bool renew;                           /* to be started anew when it is free */
     int deaths;                           /* since a job was finished */
-    bool has_finished;                    /* this process has finished a job */
+    bool had_job;                         /* this process was given a job */
+    int early_deaths;                     /* of processes that were not, in a row */
     int retirements;                      /* since a job was finished */
 
     char device[128]; /* of the last hello */
