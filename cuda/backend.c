@@ -15,7 +15,7 @@
 #include <string.h>
 
 /* Tiles where the options name none, [precision]. */
-static const struct tt_tile default_tile[] = {[TT_FP32] = {128, 12}, [TT_FP16] = {256, TT_CLIP_FRAMES}};
+static const struct tt_tile default_tile[] = {[TT_FP32] = {128, 16}, [TT_FP16] = {256, TT_CLIP_FRAMES}};
 enum { VOLUME_TILE = 128, LARGEST_QUERY_TILE = 1024 };
 
 struct tt_backend {

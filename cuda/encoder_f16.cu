@@ -23,15 +23,6 @@ __device__ __forceinline__ float quad_sum(float x)
     return x + __shfl_xor_sync(0xffffffffu, x, 2);
 }
 
-/* A predicated load that stays where it is: left to itself the compiler moves each position's loads into the
- * branch that uses them, and the four wait for memory one after the other. */
-__device__ __forceinline__ void load_if(uint4 &v, const __half *from, bool valid)
-{
-    asm volatile("{.reg .pred p; setp.ne.s32 p, %5, 0; @p ld.global.nc.v4.u32 {%0,%1,%2,%3}, [%4];}"
-                 : "+r"(v.x), "+r"(v.y), "+r"(v.z), "+r"(v.w)
-                 : "l"(from), "r"((int)valid));
-}
-
 /* First convolution: acc[position][column tile][..]; rows: this lane's two patches, column 8·(lane % 4). */
 template <bool K16>
 __device__ __forceinline__ void first_conv(tt_acc &acc, const __half *row0, const __half *row1,
@@ -51,15 +42,16 @@ __device__ __forceinline__ void first_conv(tt_acc &acc, const __half *row0, cons
 #pragma unroll
         for (int half = 0; half < 2; half++) {
             tt_frag_b b[2];
-            uint4 a[4][2] = {};
+            uint4 a[4][2];
             tt_load_b(b[0], weight);
             tt_load_b(b[1], weight + 128);
             weight += 256;
 #pragma unroll
-            for (int p = 0; p < 4; p++) {
-                load_if(a[p][0], row0 + at[p] + half * 32, valid[p]);
-                load_if(a[p][1], row1 + at[p] + half * 32, valid[p]);
-            }
+            for (int p = 0; p < 4; p++)
+                if (valid[p]) {
+                    a[p][0] = *reinterpret_cast<const uint4 *>(row0 + at[p] + half * 32);
+                    a[p][1] = *reinterpret_cast<const uint4 *>(row1 + at[p] + half * 32);
+                }
 #pragma unroll
             for (int p = 0; p < 4; p++)
                 if (valid[p]) {

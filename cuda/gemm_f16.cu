@@ -31,19 +31,29 @@ __device__ __forceinline__ void store_tile(const struct tt_k_gemm_f16 &g, const 
     }
 #pragma unroll
     for (int r = 0; r < 2; r++) {
-        if (row + 8 * r >= g.rows)
-            continue;
+        const bool inside = row + 8 * r < g.rows;
         const size_t at = (size_t)(row + 8 * r) * g.n + column;
+        uint32_t packed[8];
 #pragma unroll
         for (int j = 0; j < 8; j++) {
             float x = c[j][2 * r] + bias[j].x, y = c[j][2 * r + 1] + bias[j].y;
             if (g.gelu)
                 x = tt_gelu(x), y = tt_gelu(y);
             x += v[r][j].x, y += v[r][j].y;
-            if (g.out)
+            if (g.out && inside)
                 *reinterpret_cast<float2 *>(g.out + at + j * 8) = make_float2(x, y);
-            if (g.out_half)
-                *reinterpret_cast<uint32_t *>(g.out_half + at + j * 8) = tt_pack(x, y);
+            packed[j] = tt_pack(x, y);
+        }
+        if (!g.out_half)
+            continue;
+        /* two lanes swap halves of two column tiles: eight bytes a lane, whole sectors of 32 bytes a row */
+        const bool odd = threadIdx.x & 1;
+#pragma unroll
+        for (int j = 0; j < 8; j += 2) {
+            const uint32_t other = __shfl_xor_sync(0xffffffffu, odd ? packed[j] : packed[j + 1], 1);
+            const uint2 u = odd ? make_uint2(other, packed[j + 1]) : make_uint2(packed[j], other);
+            if (inside)
+                *reinterpret_cast<uint2 *>(g.out_half + at + j * 8 + (odd ? 6 : 0)) = u;
         }
     }
 }

@@ -92,41 +92,56 @@ __global__ void __launch_bounds__(128) relu_mean(const float *in, const float2 *
     out[(size_t)(patch - group * per_group) * row + group * channels + c] = sum / (float)positions;
 }
 
-template <class T, int N> struct __align__(N * sizeof(T) < 16 ? N * sizeof(T) : 16) vector
-{
-    T v[N];
-};
-
-/* One warp a pixel; lane l holds channels [l·C/32, (l + 1)·C/32). */
+/* C / PIECE lanes a pixel, PIECE = 16 bytes of channels each; sums: a lane's channels in order, then
+ * butterfly. */
 template <class T, int C> __global__ void __launch_bounds__(256) l2(const T *in, T *out, int64_t pixels)
 {
-    enum { N = C / 32 };
-    const int64_t pixel = (int64_t)blockIdx.x * 8 + threadIdx.x / 32;
-    if (pixel >= pixels)
-        return;
-    const size_t at = (size_t)pixel * C + threadIdx.x % 32 * N;
-    vector<T, N> x = *reinterpret_cast<const vector<T, N> *>(in + at);
+    enum { PIECE = 16 / sizeof(T), LANES = C / PIECE < 32 ? C / PIECE : 32, TURNS = C / PIECE / LANES };
+    const int64_t pixel = ((int64_t)blockIdx.x * 256 + threadIdx.x) / LANES;
+    const size_t at = (size_t)min(pixel, pixels - 1) * C + threadIdx.x % LANES * PIECE;
+    struct __align__(16) piece
+    {
+        T v[PIECE];
+    }
+    x[TURNS];
     float sum = 0.0f;
 #pragma unroll
-    for (int i = 0; i < N; i++)
-        sum = fmaf((float)x.v[i], (float)x.v[i], sum);
-    const float scale = 1.0f / sqrtf(fmaxf(tt_warp_sum(sum), 1e-12f));
+    for (int t = 0; t < TURNS; t++) {
+        x[t] = *reinterpret_cast<const piece *>(in + at + t * LANES * PIECE);
 #pragma unroll
-    for (int i = 0; i < N; i++)
-        x.v[i] = (T)((float)x.v[i] * scale);
-    *reinterpret_cast<vector<T, N> *>(out + at) = x;
+        for (int i = 0; i < PIECE; i++)
+            sum = fmaf((float)x[t].v[i], (float)x[t].v[i], sum);
+    }
+#pragma unroll
+    for (int i = 1; i < LANES; i *= 2)
+        sum += __shfl_xor_sync(0xffffffffu, sum, i);
+    const float scale = 1.0f / sqrtf(fmaxf(sum, 1e-12f));
+    if (pixel >= pixels)
+        return;
+#pragma unroll
+    for (int t = 0; t < TURNS; t++) {
+#pragma unroll
+        for (int i = 0; i < PIECE; i++)
+            x[t].v[i] = (T)((float)x[t].v[i] * scale);
+        *reinterpret_cast<piece *>(out + at + t * LANES * PIECE) = x[t];
+    }
+}
+
+template <class T, int C> void l2_start(const T *in, T *out, int64_t pixels, cudaStream_t stream)
+{
+    const int64_t pieces = pixels * (C * (int)sizeof(T) / 16 < 32 ? C * (int)sizeof(T) / 16 : 32);
+    l2<T, C><<<(int)((pieces + 255) / 256), 256, 0, stream>>>(in, out, pixels);
 }
 
 template <class T> int l2_launch(const T *in, T *out, int64_t pixels, int channels, void *stream)
 {
-    const int blocks = (int)((pixels + 7) / 8);
     cudaStream_t s = (cudaStream_t)stream;
     if (channels == 64)
-        l2<T, 64><<<blocks, 256, 0, s>>>(in, out, pixels);
+        l2_start<T, 64>(in, out, pixels, s);
     else if (channels == 128)
-        l2<T, 128><<<blocks, 256, 0, s>>>(in, out, pixels);
+        l2_start<T, 128>(in, out, pixels, s);
     else if (channels == 256)
-        l2<T, 256><<<blocks, 256, 0, s>>>(in, out, pixels);
+        l2_start<T, 256>(in, out, pixels, s);
     else
         return cudaErrorInvalidValue;
     return cudaGetLastError();
