@@ -174,4 +174,5 @@ def main():
                    "clip": f"formula, {FRAMES} frames"})
 
 
-main()
+if __name__ == "__main__":
+    main()
