@@ -16,7 +16,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-enum { BACKLOG = 64, PATH_BYTES = sizeof(((struct sockaddr_un *)0)->sun_path) - 1 };
+enum { BACKLOG = 500, PATH_BYTES = sizeof(((struct sockaddr_un *)0)->sun_path) - 1 };
 
 struct client {
     struct tt_control *control;
@@ -129,6 +129,13 @@ static void send_answer(struct client *client, char *answer)
         cut_off(client);
 }
 
+static bool read_on(struct client *client)
+{
+    uv_stream_t *stream = (uv_stream_t *)&client->pipe;
+
+    return uv_is_active((uv_handle_t *)stream) || uv_read_start(stream, on_room, on_read) == 0;
+}
+
 /* Answers the first whole line that is held, or reads on. */
 static void answer_next(struct client *client)
 {
@@ -136,8 +143,7 @@ static void answer_next(struct client *client)
     size_t taken;
 
     if (!newline) {
-        if (client->used == TT_CONTROL_LINE_MAX ||
-            uv_read_start((uv_stream_t *)&client->pipe, on_room, on_read))
+        if (client->used == TT_CONTROL_LINE_MAX || !read_on(client))
             cut_off(client);
         return;
     }
@@ -201,8 +207,7 @@ static void on_client(uv_stream_t *stream, int problem)
     link_client(client);
     control->count++;
     uv_timer_start(&client->limit, on_limit, TT_CONTROL_WAIT_MS, 0);
-    if (uv_accept(stream, (uv_stream_t *)&client->pipe) ||
-        uv_read_start((uv_stream_t *)&client->pipe, on_room, on_read))
+    if (uv_accept(stream, (uv_stream_t *)&client->pipe) || !read_on(client))
         cut_off(client);
 }
 

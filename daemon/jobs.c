@@ -550,6 +550,18 @@ static void cancel_task(struct tt_jobs *jobs, struct tt_task *task)
     tt_daemon_wake(jobs->daemon);
 }
 
+/* One that waits in incoming/. */
+static enum tt_status cancel_file(struct tt_jobs *jobs, const char *file, struct tt_error *err)
+{
+    enum tt_status status = tt_spool_cancel_waiting(jobs->daemon->spool, file, err);
+
+    if (status)
+        return status;
+    tt_log(jobs->daemon->log, TT_LOG_INFO, "input_cancelled", TT_STR("file", file));
+    jobs->daemon->metrics.jobs[TT_METRIC_CANCELLED]++;
+    return TT_OK;
+}
+
 enum tt_status tt_jobs_cancel(struct tt_jobs *jobs, const char *name, struct tt_error *err)
 {
     struct tt_spool *spool = jobs->daemon->spool;
@@ -564,11 +576,11 @@ enum tt_status tt_jobs_cancel(struct tt_jobs *jobs, const char *name, struct tt_
     }
     if (job)
         return tt_fail(err, TT_BAD_INPUT, "'%s' is being ended already", name);
-    status = tt_spool_cancel_waiting(spool, name, err);
+    status = cancel_file(jobs, name, err);
     if (status != TT_BAD_INPUT)
         return status;
     snprintf(priority, sizeof priority, "%s/%.3000s", TT_PRIORITY_DIRECTORY, name);
-    return tt_spool_cancel_waiting(spool, priority, err) == TT_OK
+    return cancel_file(jobs, priority, err) == TT_OK
                ? TT_OK
                : tt_fail(err, TT_BAD_INPUT, "no job and no file in incoming/ is called '%s'", name);
 }

@@ -261,14 +261,18 @@ static void on_metrics(uv_timer_t *timer)
     uv_timer_start(timer, on_metrics, (uint64_t)program.daemon.config->metrics.interval_ms, 0);
 }
 
-static void start_timers(void)
+static void make_timers(void)
 {
-    uint64_t watchdog_ms = (uint64_t)tt_notify_watchdog_ms();
-
     uv_timer_init(program.daemon.loop, &program.watchdog);
     uv_timer_init(program.daemon.loop, &program.status);
     uv_timer_init(program.daemon.loop, &program.metrics);
     uv_timer_init(program.daemon.loop, &program.stop);
+}
+
+static void start_timers(void)
+{
+    uint64_t watchdog_ms = (uint64_t)tt_notify_watchdog_ms();
+
     if (watchdog_ms > 0)
         uv_timer_start(&program.watchdog, on_watchdog, 0, watchdog_ms);
     uv_timer_start(&program.status, on_status, STATUS_MS, STATUS_MS);
@@ -356,7 +360,7 @@ static enum tt_status start(struct tt_daemon *daemon, struct tt_error *err)
     daemon->loop = &program.loop;
     uv_loop_init(daemon->loop);
     listen_to_signals();
-    start_timers();
+    make_timers();
     uv_idle_init(daemon->loop, &daemon->turn);
     daemon->turn.data = daemon;
     status = open_log(daemon, err);
@@ -378,6 +382,7 @@ static enum tt_status start(struct tt_daemon *daemon, struct tt_error *err)
     if (status)
         return status;
     recover(daemon);
+    start_timers();
     tt_supervisor_start(daemon->supervisor);
     tt_feed_start(daemon->feed);
     return TT_OK;
@@ -399,7 +404,6 @@ static void finish(struct tt_daemon *daemon)
             uv_run(daemon->loop, UV_RUN_ONCE);
     }
     tt_control_close(daemon->control);
-    uv_run(daemon->loop, UV_RUN_NOWAIT);
     uv_walk(daemon->loop, close_handle, NULL);
     uv_run(daemon->loop, UV_RUN_DEFAULT);
     uv_loop_close(daemon->loop);

@@ -3,7 +3,6 @@
 Most tests put tests/support/fake_worker.py in the place of tiletrack-worker: its "videos" are words that say what
 shall happen, so hundreds of jobs take seconds. The others use the real worker (see Real).
 """
-import contextlib
 import json
 import os
 import pathlib
@@ -68,7 +67,7 @@ class Daemon:
     @staticmethod
     def take(program, folder):
         """The program finds its companions beside itself, so it must be a file of its own: a link is enough."""
-        with contextlib.suppress(FileExistsError):
+        if not (folder / program.name).exists():
             try:
                 os.link(program, folder / program.name)
             except OSError:
