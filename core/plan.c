@@ -15,6 +15,7 @@
 
 #include <errno.h>
 #include <jansson.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -40,6 +41,7 @@ static int64_t positive_or(long value, int64_t otherwise)
 
 static void describe_cpu(struct tt_device *device)
 {
+    cpu_set_t allowed;
     int64_t pages = positive_or(sysconf(_SC_PHYS_PAGES), 1 << 20),
             page = positive_or(sysconf(_SC_PAGESIZE), 4096);
 
@@ -50,6 +52,8 @@ static void describe_cpu(struct tt_device *device)
     device->l2_bytes = positive_or(sysconf(_SC_LEVEL2_CACHE_SIZE), 256 << 10);
     device->shared_bytes = (int32_t)positive_or(sysconf(_SC_LEVEL1_DCACHE_SIZE), 32 << 10);
     device->units = (int32_t)positive_or(sysconf(_SC_NPROCESSORS_ONLN), 1);
+    if (sched_getaffinity(0, sizeof allowed, &allowed) == 0)
+        device->units = CPU_COUNT(&allowed);
 }
 
 static enum tt_status describe_file(struct tt_device *device, const char *path, struct tt_error *err)

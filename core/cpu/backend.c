@@ -18,6 +18,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* OpenBLAS as distributions build it serves this many callers at a time; a clip has fewer frames. */
+enum { MOST_THREADS = 64 };
+
 struct tt_backend {
     struct tt_plan plan;
     const struct tt_model_shape *shape;
@@ -137,6 +140,8 @@ static enum tt_status open_backend(struct tt_backend **out, const struct tt_back
         return status;
     if (options->threads > 0)
         device.units = options->threads;
+    if (device.units > MOST_THREADS)
+        device.units = MOST_THREADS;
     b = calloc(1, sizeof *b);
     if (!b)
         return tt_fail(err, TT_RETRY_LATER, "cpu: no memory");
