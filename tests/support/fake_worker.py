@@ -184,6 +184,9 @@ class Device:
 
 
 def main():
+    errors = os.open(os.path.join(os.path.dirname(os.path.abspath(sys.argv[0])), "errors"),
+                     os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(errors, 2)  # tracebacks have no place among the daemon's log lines
     stream = Stream()
     name, setup = stream.hear()
     assert name == "setup"
