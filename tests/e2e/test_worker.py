@@ -12,6 +12,8 @@ import sys
 import time
 import unittest
 
+import numpy as np
+
 from programs import Folder, main, make_video, moved, run
 from worker_tools import (BIN, CANCELLED, DEADLINE, INTERRUPTED, OK, BAD_INPUT, REFUSE, RESTART_WORKER, RETRY_LATER,
                           SHUTDOWN, STAGES, WORKER, children, encode, prefetch_values, wait_for, worker)
@@ -213,8 +215,8 @@ class Stopping(Scripted):
         w.job("j", self.fake(), self.out())
         w.until("started")
         w.send("cancel", id="another")
-        w.send("ping", serial=1)
-        time.sleep(0.05)
+        with self.assertRaises(TimeoutError):
+            w.until("failed", timeout=0.3)
         start = time.monotonic()
         w.send("cancel", id="j")
         self.assertFailed(w.until("failed"), INTERRUPTED, "cancelled", CANCELLED)
@@ -497,7 +499,7 @@ class Checkpoints(Scripted):
             reference = self.out("reference.npz")
             self.assertEqual(self.job(self.start(), output=reference, video=self.out("video"), queries=queries)["frames"],
                              self.FRAMES)
-            for windows in range(1, 11):
+            for windows in (1, 2, 5, 9, 10):
                 with self.subTest(queries=queries, windows=windows):
                     self.interrupt(self.values(queries), windows)
                     self.assertFalse(os.path.exists(self.out()))
@@ -583,6 +585,9 @@ class Checkpoints(Scripted):
         self.assertEqual(self.job(w, **self.values(queries))["resumed_frames"], 47 + 39 * 2)
         tiles = [(m["tile_queries"], m["resumed_frames"]) for m in w.seen if m["type"] == "started"]
         self.assertEqual(tiles, [(64, 0), (32, 47 + 39 * 2)])
+        with np.load(self.out()) as made, np.load(self.out("reference.npz")) as reference:
+            for name in set(reference) - {"meta"}:  # which tells the tiles
+                self.assertTrue(np.array_equal(made[name], reference[name]), name)
 
     def test_one_window_needs_none(self):
         w = self.start()
@@ -733,7 +738,9 @@ def supervise(script, video, output):
     with worker(script=script, program=FAKE) as w:
         w.until("hello")
         w.job("j", video, output)
-        w.until("started")
+        while STAGES[w.until("progress")["stage"]] != "tracking":
+            pass
+        time.sleep(0.2)
         print(w.process.pid, flush=True)
         signal.pause()
 
