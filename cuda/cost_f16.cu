@@ -213,7 +213,7 @@ __device__ __forceinline__ void stream_maps(shared &s, const __half *lowres, con
     for (int y0 = 0; y0 < HI; y0 += BAND) {
         const int y = y0 + warp;
         __syncthreads();
-#pragma unroll
+#pragma unroll 1
         for (int p = 0; p < HI; p += 16)
             costs<K16, HI_C>(s.hi[y % RING] + p,
                              hires + (size_t)(y * HI + p + lane / 4) * HI_C + lane % 4 * 8, b);

@@ -38,17 +38,27 @@ __global__ void __launch_bounds__(256) norm_partial(const T *in, float *partial,
     }
 }
 
-/* One thread a frame and channel; chunks in order, in FP64. */
-__global__ void __launch_bounds__(64)
+/* Block: 64 channels of one frame. Four threads a channel sum every fourth chunk in order, then one of them
+ * the four, in FP64. */
+__global__ void __launch_bounds__(256)
     norm_finish(const float2 *partial, const float *gamma, const float *beta, float2 *norm, int chunks,
                 int pixels, int channels, float epsilon)
 {
-    const int c = blockIdx.x * 64 + threadIdx.x, frame = blockIdx.y;
+    __shared__ double sums[4][64], squares[4][64];
+    const int lane = threadIdx.x % 64, part = threadIdx.x / 64, c = blockIdx.x * 64 + lane,
+              frame = blockIdx.y;
     double s = 0.0, q = 0.0;
-    for (int i = 0; i < chunks; i++) {
+#pragma unroll 4
+    for (int i = part; i < chunks; i += 4) {
         const float2 v = partial[((size_t)frame * chunks + i) * channels + c];
         s += v.x, q += v.y;
     }
+    sums[part][lane] = s, squares[part][lane] = q;
+    __syncthreads();
+    if (part)
+        return;
+    for (int i = 1; i < 4; i++)
+        s += sums[i][lane], q += squares[i][lane];
     const double mean = s / pixels, variance = fmax(q / pixels - mean * mean, 0.0);
     const double scale = gamma[c] / sqrt(variance + epsilon);
     norm[(size_t)frame * channels + c] = make_float2((float)scale, (float)(beta[c] - mean * scale));
@@ -207,7 +217,7 @@ extern "C" int tt_k_norm_finish(const float *partial, const float *gamma, const 
 {
     if (channels % 64)
         return cudaErrorInvalidValue;
-    norm_finish<<<dim3(channels / 64, frames), 64, 0, (cudaStream_t)stream>>>(
+    norm_finish<<<dim3(channels / 64, frames), 256, 0, (cudaStream_t)stream>>>(
         (const float2 *)partial, gamma, beta, (float2 *)norm, chunks, pixels, channels, epsilon);
     return cudaGetLastError();
 }
