@@ -25,6 +25,7 @@
 #include <errno.h>
 #include <getopt.h>
 #include <limits.h>
+#include <linux/close_range.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -356,6 +357,8 @@ static enum tt_status start(struct tt_daemon *daemon, struct tt_error *err)
 {
     enum tt_status status;
 
+    /* Whoever started us may have left descriptors open: our children do not get them. */
+    close_range(STDERR_FILENO + 1, ~0u, CLOSE_RANGE_CLOEXEC);
     daemon->began_ms = tt_clock_ms();
     daemon->loop = &program.loop;
     uv_loop_init(daemon->loop);
