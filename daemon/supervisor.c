@@ -21,6 +21,7 @@
 
 enum {
     EARLY_DEATHS = 3,                /* in a row, before a first job: out of service */
+    BUSY_TRIES = 3,                  /* before a busy device counts as out of service */
     PING_MS = 10000,                 /* of an idle worker */
     LATE_MS = 2000,                  /* a timer that is later than this: we were stopped, not the worker */
     RETIRED_MAX_MS = 30 * 60 * 1000, /* longest wait of a sick device */
@@ -198,10 +199,14 @@ static void on_hello(struct tt_slot *slot, const struct tt_message_hello *hello)
         return;
     if (hello->status != TT_OK) {
         slot->refused = true;
-        put_out_of_service(slot, hello->text, supervisor->config->workers.respawn_max_ms);
+        /* A device that is busy may be held by the last process that had it, which is on its way out. */
+        slot->busy_tries = hello->status == TT_RETRY_LATER ? slot->busy_tries + 1 : BUSY_TRIES;
+        if (slot->busy_tries >= BUSY_TRIES)
+            put_out_of_service(slot, hello->text, supervisor->config->workers.respawn_max_ms);
         terminate(slot);
         return;
     }
+    slot->busy_tries = 0;
     note_device(slot, hello);
     if (supervisor->stopping) {
         slot->expected = true;

@@ -49,6 +49,7 @@ struct tt_slot {
     char last_words[TT_ERROR_TEXT_BYTES]; /* of this process; "": none */
     bool expected;                        /* its end was wanted: nobody is blamed */
     bool refused;                         /* its hello said that the device cannot be used */
+    int busy_tries;                       /* to open a device that is busy, in a row */
     bool renew;                           /* to be started anew when it is free */
     int deaths;                           /* since a job was finished */
     bool had_job;                         /* this process was given a job */

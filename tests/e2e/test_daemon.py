@@ -247,6 +247,19 @@ class Devices(DaemonFolder):
                 self.assertAllDone(daemon, ["v.mp4"])
                 daemon.finish()
 
+    def test_a_device_that_is_busy_for_a_moment(self):
+        daemon = self.daemon(workers={"respawn_ms": 500, "respawn_max_ms": 60000})
+        daemon.behave("cpu", "busy")
+        daemon.start()
+        wait_for(lambda: daemon.device("cpu")["state"] == "down", "it has been tried")
+        daemon.behave("cpu", "")
+        daemon.event("device_ready", seconds=20)
+        self.assertEqual(daemon.events("device_out_of_service"), [])
+        daemon.finish()
+        daemon.behave("cpu", "busy")
+        daemon.start()
+        self.assertIn("holds", daemon.event("device_out_of_service")["cause"])
+
     def test_a_worker_that_never_becomes_ready(self):
         daemon = self.daemon(workers={"start_ms": 1000})
         daemon.behave("cpu", "mute")

@@ -10,7 +10,7 @@ the job is done. `once:WORD` acts at the first attempt only (a checkpoint file r
 
 A file SLOT.behaviour in the folder "behaviour" beside the program makes the whole device behave: the words above
 for every job, `slow=FACTOR`, and for the start: `start=MS`, `unusable=TEXT`, `wrong` (self-test), `dies` (before
-hello), `dies_idle` (after hello), `mute` (never says hello).
+hello), `dies_idle` (after hello), `mute` (never says hello), `busy` (somebody else has the device).
 """
 import os
 import signal
@@ -95,6 +95,8 @@ class Device:
         status, why, test = OK, b"", 1
         if "unusable" in self.values:
             status, why, test = REFUSE, self.values["unusable"].encode(), 0
+        if "busy" in self.words:
+            status, why, test = RETRY_LATER, b"another worker holds the device", 0
         if "wrong" in self.words:
             status, why, test = REFUSE, b"self-test: the device computes something else", 2
         self.stream.say("hello", os.getpid(), status, why, test, b'{"device":"pretended"}', b"fake", b"none",
