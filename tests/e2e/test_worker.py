@@ -631,6 +631,39 @@ class Durability(Scripted):
                 self.assertEqual(of_file[-1], "fdatasync")
 
 
+class FullDisk(Scripted):
+    def setUp(self):
+        super().setUp()
+        self.small = self.folder / "small"
+        self.small.mkdir()
+        if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", self.small],
+                          stderr=subprocess.DEVNULL).returncode:
+            self.skipTest("no right to mount a small file system")
+        self.addCleanup(subprocess.run, ["umount", "-l", self.small], check=True)
+
+    def test_where_the_checkpoint_goes(self):
+        w = self.start()
+        video, queries = self.fake("400 grey"), self.folder / "q.csv"
+        queries.write_text("frame,x,y\n" + "".join(f"{i},{i},{i + 1}\n" for i in range(40)))
+        values = dict(video=video, queries=str(queries), checkpoint=str(self.small / "checkpoint"))
+        self.assertFailed(self.job(w, **values), RETRY_LATER, "No space left")
+        self.assertNothingPartial(self.small)
+        self.assertTrue((self.small / "checkpoint.state").exists())
+        subprocess.run(["mount", "-o", "remount,size=2m", self.small], check=True)
+        done = self.job(w, **values)  # goes on from what was durable when the disk was full
+        self.assertGreater(done["resumed_frames"], 47)
+        self.job(w, output=self.out("reference.npz"), video=video, queries=str(queries))
+        self.assertEqual(pathlib.Path(self.out()).read_bytes(), pathlib.Path(self.out("reference.npz")).read_bytes())
+
+    def test_where_the_result_goes(self):
+        w = self.start()
+        output = str(self.small / "out.npz")
+        self.assertFailed(self.job(w, video=self.fake("400 grey"), output=output, grid=10,
+                                   temporary_directory=str(self.folder)), RETRY_LATER, "No space left")
+        self.assertEqual(self.names(self.small), [])
+        self.assertServes(w)
+
+
 class Many(Scripted):
     def test_nothing_grows(self):
         """400 jobs of every outcome: no more memory, descriptors, threads or files than after the first 100."""
