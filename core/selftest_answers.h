@@ -1,3 +1,4 @@
+/* clang-format off */
 /* Written by tests/golden/selftest_answers.c. Estimates: x, y, occlusion, expected distance. */
 {
     "tiletrack-small",
