@@ -80,6 +80,18 @@ void tt_jobs_put_back(struct tt_jobs *jobs);
 /* Endings that wait to be carried out. */
 int tt_jobs_endings(const struct tt_jobs *jobs);
 
+/* --- dispatch.c, for jobs.c --------------------------------------------------------------------------------
+ */
+
+/* Every free slot gets a job. True: one did. */
+bool tt_jobs_dispatch(struct tt_jobs *jobs);
+
+/* One busy slot gets its next job, so that its video is opened ahead. True: one did. */
+bool tt_jobs_reserve_one(struct tt_jobs *jobs);
+
+/* What was reserved for a slot that is out goes back. */
+void tt_jobs_release_reserved(struct tt_jobs *jobs);
+
 /* --- endings.c, for jobs.c ---------------------------------------------------------------------------------
  */
 
@@ -91,6 +103,14 @@ void tt_task_end(struct tt_jobs *jobs, struct tt_task *task, enum tt_ending endi
 bool tt_jobs_end_one(struct tt_jobs *jobs);
 
 struct tt_task *tt_jobs_task(struct tt_jobs *jobs, struct tt_spool_job *job); /* NULL: none */
+struct tt_task *tt_jobs_add(struct tt_jobs *jobs, struct tt_spool_job *job);  /* NULL: memory */
+
+/* The task of a slot that is in this state; NULL: none. */
+struct tt_task *tt_jobs_on(const struct tt_jobs *jobs, const struct tt_slot *slot, enum tt_task_state state);
+
+/* Puts the task into the queue, to be ready at due_ms. */
+void tt_task_wait(struct tt_jobs *jobs, struct tt_task *task, int64_t due_ms);
+
 void tt_jobs_drop(struct tt_jobs *jobs, struct tt_task *task);
 uint32_t tt_jobs_random(void);
 
