@@ -31,6 +31,11 @@ from render import Renderer
 from scenes import Recipe, draw_batch
 from textures import Textures
 
+if hasattr(torch, '_inductor'):     # PyTorch 2.11's analysis of coalescing fails an assertion of its own on `refine`
+    import torch._inductor.config as inductor
+    if hasattr(inductor.triton, 'coalesce_tiling_analysis'):
+        inductor.triton.coalesce_tiling_analysis = False
+
 DEFAULTS = dict(size='small', start='../tiletrack-small.safetensors', batch=8, frames=24, queries=128, peak_rate=1e-3,
                 weight_decay=1e-3, warm_up=200, total_seconds=14400.0, ema=0.9995, clip=1.0, seed=20261130,
                 validation_clips=24, recipe={})
@@ -162,8 +167,8 @@ class Run:
             state = json.load(f)
         files = state['files']
         checkpoint.load_model(self.net, os.path.join(folder, files['raw']))
-        ema = os.path.join(folder, files['ema'])                # an exported EMA in models/ does as well
-        checkpoint.load_model(self.ema, ema if os.path.exists(ema) else os.path.join(HERE, self.config['start']))
+        ema = os.path.join(folder, files['ema'])                # without it the average begins anew
+        checkpoint.load_model(self.ema, ema if os.path.exists(ema) else os.path.join(folder, files['raw']))
         self.step, self.seconds, self.batch, self.sitting = (state[k] for k in ('step', 'seconds', 'batch', 'sitting'))
         spread = os.path.join(folder, files['spread'])
         if os.path.exists(spread):
