@@ -30,6 +30,11 @@ def wait_for(condition, what, seconds=WAIT_S):
         time.sleep(0.02)
 
 
+def stamp(ts):
+    """A log line's time in seconds."""
+    return time.mktime(time.strptime(ts[:19], "%Y-%m-%dT%H:%M:%S")) + float("0." + ts[20:23])
+
+
 class Daemon:
     """folder: of the test. worker: None for the fake one, or a folder whose programs are taken."""
 

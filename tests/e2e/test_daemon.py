@@ -4,8 +4,7 @@ import os
 import threading
 import time
 
-import daemon_tools
-from daemon_tools import DaemonFolder, wait_for
+from daemon_tools import DaemonFolder, stamp, wait_for
 from programs import main
 
 LONG = bool(os.environ.get("TILETRACK_LONG"))
@@ -141,10 +140,6 @@ class Jobs(DaemonFolder):
         self.assertEqual(sorted(told.read_text().splitlines()),
                          sorted(f"1:{daemon.path('tracks', n)}" for n in ("a b$(x).tracks.npz", "bad.tracks.npz")))
         daemon.event("job_done", 2)
-
-
-def stamp(ts):
-    return time.mktime(time.strptime(ts[:19], "%Y-%m-%dT%H:%M:%S")) + float("0." + ts[20:23])
 
 
 class Ends(DaemonFolder):

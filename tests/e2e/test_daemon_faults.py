@@ -10,7 +10,7 @@ import signal
 import subprocess
 import time
 
-from daemon_tools import DaemonFolder, wait_for
+from daemon_tools import DaemonFolder, stamp, wait_for
 from programs import main
 
 LONG = bool(os.environ.get("TILETRACK_LONG"))
@@ -204,6 +204,26 @@ class Resources(DaemonFolder):
         daemon.event("worker_stalled")
         self.assertEqual(daemon.event("worker_exited")["signal"], 9)
         self.assertAllDone(daemon, ["v.mp4"])
+
+    def test_very_many_files_wait(self):
+        files = 100000 if LONG else 20000
+        daemon = self.daemon(spool={"rescan_ms": 1000}).start()
+        daemon.stop()
+        for i in range(files):
+            daemon.path("incoming", f"v{i:06}.mp4").write_bytes(b"ms=100")
+        daemon.start()
+        ready = daemon.event("daemon_ready")
+        self.assertEqual(ready["queued"], files)
+        self.assertLess(ready["scan_ms"], 2000)
+        daemon.event("job_done", 20)
+        with open(f"/proc/{daemon.process.pid}/status") as file:
+            peak_kb = next(int(line.split()[1]) for line in file if line.startswith("VmHWM"))
+        self.assertLess(peak_kb, 100000)
+        starts = [stamp(e["ts"]) for e in daemon.events("job_started")]
+        gaps = sorted(b - a - 0.1 for a, b in zip(starts, starts[1:]))  # beyond the 100 ms that a job takes
+        print(f"{files} files: scan {ready['scan_ms']} ms, {peak_kb // 1000} MB, {1000 * gaps[-1]:.0f} ms at most and "
+              f"{1000 * gaps[len(gaps) // 2]:.0f} ms by the median from a job's end to the next")
+        self.assertLess(gaps[len(gaps) // 2], 0.1, gaps)
 
     def test_nothing_grows(self):
         jobs = 5000 if LONG else 150

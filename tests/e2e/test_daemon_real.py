@@ -1,6 +1,7 @@
 """tiletrackd with the real worker and the real decoder: real videos on the scripted backend (tests/backends) with
 devices that crash, hang, are lost, run out of memory, compute wrongly; and one whole run on the CPU backend."""
 import os
+import pathlib
 
 import numpy as np
 
@@ -118,6 +119,43 @@ class Devices(Real):
         self.assertEqual(daemon.event("job_quarantined")["cause"], "cancelled")
         wait_for(lambda: daemon.inputs() == {"long.mp4": ["failed"]}, "it is in failed/")
         self.assertEqual(daemon.events("worker_exited"), [])
+
+
+    def test_all_die_with_the_daemon(self):
+        daemon = self.real(["track always sleep 100\n", ""], programs=FAKE).start()
+        daemon.drop("long.mp4", "4000 grey")
+        daemon.event("job_started")
+        daemon.kill()
+        self.assertNoWorkers(daemon)
+        daemon.start()  # the devices' locks are free again
+        daemon.event("device_ready", 2)
+        wait_for(lambda: daemon.status()["queue"]["running"] == 1, "the job goes on")
+        self.assertEqual(daemon.events("device_out_of_service"), [])
+
+
+class Confinement(Real):
+    def test_worker_and_decoder_under_the_daemon(self):
+        if not (SHARED / "videos").is_dir():
+            self.skipTest("needs the shared videos")
+        daemon = self.real(["track always sleep 300\n"]).start()
+        daemon.drop("long.mp4", SHARED / "videos" / "media3_long_1080p_videoonly_lowbitrate.mp4")
+        daemon.event("job_started")
+        worker = daemon.device("gpu0")["pid"]
+        children = pathlib.Path(f"/proc/{worker}/task").glob("*/children")
+        decoder = int(next(text for text in (c.read_text().split() for c in children) if text)[0])
+
+        def states(pid):
+            lines = pathlib.Path(f"/proc/{pid}/status").read_text().splitlines()
+            return {key: value.strip() for key, value in (line.split(":", 1) for line in lines)}
+        self.assertEqual((states(decoder)["Seccomp"], states(decoder)["NoNewPrivs"]), ("2", "1"))
+        self.assertLessEqual(len(os.listdir(f"/proc/{decoder}/fd")), 6)
+        self.assertEqual(states(worker)["NoNewPrivs"], "1")
+        limits = pathlib.Path(f"/proc/{worker}/limits").read_text()
+        self.assertRegex(limits, r"Max core file size +0 +0")
+        for fd in os.listdir(f"/proc/{worker}/fd"):  # nothing of the daemon's: neither spool nor sockets nor log file
+            target = os.readlink(f"/proc/{worker}/fd/{fd}")
+            self.assertNotIn("/work/lock", target)
+            self.assertNotIn("inotify", target)
 
 
 class Videos(Real):
