@@ -206,9 +206,9 @@ class Jobs(Scripted):
 
 
 class Stopping(Scripted):
-    def tracking(self, w):
-        while STAGES[w.until("progress")["stage"]] != "tracking":
-            pass
+    def acting(self):
+        """Waits until the script's first line, which says `once`, has begun to act: it leaves a mark."""
+        wait_for((self.folder / "script.once.1").exists)
 
     def test_cancel(self):
         w = self.start("track 1 sleep 20000")
@@ -249,11 +249,11 @@ class Stopping(Scripted):
         self.assertEqual(self.job(w, video=video, deadline_ms=10, deadline_frame_ms=100)["type"], "done")
 
     def test_pong_comes_from_the_work_loop(self):
-        w = self.start("track 1 sleep 1000", heartbeat_ms=10000)
+        w = self.start("track once sleep 1000", heartbeat_ms=10000)
         w.send("ping", serial=1)
         self.assertEqual(w.until("pong")["serial"], 1)
         w.job("j", self.fake("94 grey"), self.out())
-        self.tracking(w)
+        self.acting()
         w.send("ping", serial=2)
         start = time.monotonic()
         self.assertEqual(w.until("pong")["serial"], 2)
@@ -261,9 +261,9 @@ class Stopping(Scripted):
         w.until("done")
 
     def test_hangs_are_silent(self):
-        w = self.start("track 1 hang", heartbeat_ms=0)
+        w = self.start("track once hang", heartbeat_ms=0)
         w.job("j", self.fake(), self.out())
-        self.tracking(w)
+        self.acting()
         w.send("ping", serial=1)
         w.send("cancel", id="j")
         with self.assertRaises(TimeoutError):
@@ -316,7 +316,7 @@ class OtherEnd(Scripted):
 
     def test_death_of_the_parent(self):
         """kill -9 of a supervisor ends its worker and the worker's decoder."""
-        child = subprocess.Popen([sys.executable, __file__, "supervisor", self.script("track 1 hang"),
+        child = subprocess.Popen([sys.executable, __file__, "supervisor", self.script("track once hang"),
                                   self.fake("600 grey"), self.out()], stdout=subprocess.PIPE, text=True)
         pid = int(child.stdout.readline())
         wait_for(lambda: children(pid))
@@ -771,9 +771,7 @@ def supervise(script, video, output):
     with worker(script=script, program=FAKE) as w:
         w.until("hello")
         w.job("j", video, output)
-        while STAGES[w.until("progress")["stage"]] != "tracking":
-            pass
-        time.sleep(0.2)
+        wait_for(pathlib.Path(script + ".once.1").exists)
         print(w.process.pid, flush=True)
         signal.pause()
 
