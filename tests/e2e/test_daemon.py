@@ -302,6 +302,16 @@ class Devices(DaemonFolder):
             daemon.event("job_done", file=name)
         self.assertEqual(daemon.events("device_out_of_service"), [])
 
+    def test_a_free_device_takes_what_was_reserved_for_a_busy_one(self):
+        daemon = self.daemon(devices=[{"gpu": 0}, {"cpu": 1}]).start()
+        daemon.event("device_ready", 2)
+        for name, ms in (("long", 5000), ("middle", 800), ("a", 20), ("b", 20)):
+            daemon.drop(f"{name}.mp4", f"ms={ms}")
+            time.sleep(0.15)  # so that they stand in this order, and each device has one reserved
+        daemon.event("job_done", file="long.mp4")
+        self.assertEqual([e["file"] for e in daemon.events("job_done")][-1], "long.mp4")
+        self.assertEqual(len(daemon.events("job_done")), 4)
+
     def test_a_fast_and_a_slow_device_share_a_queue(self):
         jobs = 1000 if LONG else 200
         daemon = self.daemon(devices=[{"gpu": 0}, {"cpu": 1}])
