@@ -16,7 +16,7 @@
 
 enum {
     LOOK_AHEAD = 8,     /* jobs that are tried for one that suits a device */
-    PUT_ASIDE_MS = 250, /* for those that did not */
+    PUT_ASIDE_MS = 250, /* for those that did not, while no other device is free */
     CHECKPOINT_MS = 10000,
 };
 
@@ -28,16 +28,17 @@ static bool suits(const struct tt_task *task, const struct tt_slot *slot)
     return !tt_suspicion_on(&task->suspicion, slot->index);
 }
 
-/* Whether another device could take what this one has failed. */
+/* Whether another device could take what this one has failed; free: at once. */
 static bool suits_elsewhere(const struct tt_jobs *jobs, const struct tt_task *task,
-                            const struct tt_slot *slot)
+                            const struct tt_slot *slot, bool free)
 {
     struct tt_supervisor *supervisor = jobs->daemon->supervisor;
 
     for (int i = 0; i < tt_supervisor_count(supervisor); i++) {
         const struct tt_slot *other = tt_supervisor_slot(supervisor, i);
 
-        if (other != slot && tt_slot_in_service(other) && suits(task, other))
+        if (other != slot && (free ? tt_slot_is_free(other) : tt_slot_in_service(other)) &&
+            suits(task, other))
             return true;
     }
     return false;
@@ -81,11 +82,12 @@ static struct tt_task *take_for(struct tt_jobs *jobs, const struct tt_slot *slot
     if (count == LOOK_AHEAD)
         task = NULL;
     for (int i = 0; !task && chosen < 0 && i < count; i++)
-        if (!suits_elsewhere(jobs, aside[i], slot))
+        if (!suits_elsewhere(jobs, aside[i], slot, false))
             chosen = i;
     for (int i = 0; i < count; i++)
         if (i != chosen)
-            tt_task_wait(jobs, aside[i], tt_clock_ms() + PUT_ASIDE_MS);
+            tt_task_wait(jobs, aside[i],
+                         tt_clock_ms() + (suits_elsewhere(jobs, aside[i], slot, true) ? 0 : PUT_ASIDE_MS));
     return task ? task : chosen >= 0 ? aside[chosen] : NULL;
 }
 

@@ -57,11 +57,13 @@ static struct program {
 static void on_turn(uv_idle_t *idle)
 {
     struct tt_daemon *daemon = idle->data;
-    bool more = tt_jobs_step(daemon->jobs);
+    bool more;
 
+    uv_idle_stop(idle); /* first, for what is done here may ask for another turn */
+    more = tt_jobs_step(daemon->jobs);
     more |= tt_feed_step(daemon->feed);
-    if (!more)
-        uv_idle_stop(idle);
+    if (more)
+        tt_daemon_wake(daemon);
     tt_feed_settle(daemon->feed);
 }
 

@@ -302,6 +302,16 @@ class Devices(DaemonFolder):
             daemon.event("job_done", file=name)
         self.assertEqual(daemon.events("device_out_of_service"), [])
 
+    def test_what_failed_on_one_device_goes_to_the_other(self):
+        daemon = self.daemon(devices=[{"gpu": 0}, {"gpu": 1}, {"cpu": 1}])
+        daemon.behave("gpu0", "crash")
+        daemon.behave("gpu1", "crash")
+        daemon.start()
+        daemon.event("device_ready", 3)
+        daemon.drop("v.mp4")
+        self.assertEqual(daemon.event("job_done", seconds=20)["worker"], "cpu")
+        self.assertEqual([e["worker"] for e in daemon.events("job_started")], ["gpu0", "gpu1", "cpu"])
+
     def test_a_free_device_takes_what_was_reserved_for_a_busy_one(self):
         daemon = self.daemon(devices=[{"gpu": 0}, {"cpu": 1}]).start()
         daemon.event("device_ready", 2)
