@@ -177,7 +177,7 @@ static int add_actions(posix_spawn_file_actions_t *actions, const int *from)
     int rc = 0;
 
     for (int fd = 0; !rc && fd <= 2; fd++) {
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
         if (fd == 2) /* for the sanitizer's report */
             break;
 #endif

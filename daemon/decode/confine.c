@@ -18,11 +18,11 @@
 #include <unistd.h>
 
 #if defined(__has_feature)
-#if __has_feature(address_sanitizer)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
 #define WITH_SANITIZER 1
 #endif
 #endif
-#if defined(__SANITIZE_ADDRESS__) && !defined(WITH_SANITIZER)
+#if (defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)) && !defined(WITH_SANITIZER)
 #define WITH_SANITIZER 1
 #endif
 #ifndef WITH_SANITIZER
