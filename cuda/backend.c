@@ -10,6 +10,7 @@
 #include "cuda/pack.h"
 
 #include <cuda_runtime_api.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,9 +22,15 @@ enum { VOLUME_TILE = 128, LARGEST_QUERY_TILE = 1024 };
 struct tt_backend {
     struct tt_gpu gpu;
     struct tt_plan plan;
-    int frames; /* held */
+    int frames; /* held; 0: none */
+    const atomic_bool *stop;
     char description[512];
 };
+
+static int stopped(const struct tt_backend *b)
+{
+    return b->stop && atomic_load_explicit(b->stop, memory_order_relaxed);
+}
 
 static void describe(struct tt_backend *b, int index, const struct cudaDeviceProp *p)
 {
@@ -75,6 +82,7 @@ static void cuda_close(struct tt_backend *b)
 {
     if (!b)
         return;
+    tt_gpu_drop_graphs(&b->gpu);
     cudaFree(b->gpu.work_slab);
     cudaFree(b->gpu.weight_slab);
     if (b->gpu.stream)
@@ -90,7 +98,8 @@ static enum tt_status cuda_open(struct tt_backend **backend, const struct tt_bac
     int index, error;
     enum tt_status status;
 
-    if (options->precision == TT_FP16 && tt_weights_shape(weights) != &tt_model_small)
+    if (options->precision == TT_FP16 &&
+        strcmp(tt_weights_shape(weights)->name, tt_model_small.name)) /* another copy of the table */
         return tt_fail(err, TT_REFUSE, "CUDA: FP16 is there for model size small only; set precision: fp32");
     if (options->arch && strcmp(options->arch, "sm_75"))
         return tt_fail(err, TT_REFUSE, "CUDA: arch %s is not known; sm_75 is", options->arch);
@@ -102,6 +111,7 @@ static enum tt_status cuda_open(struct tt_backend **backend, const struct tt_bac
     b = calloc(1, sizeof *b);
     if (!b)
         return tt_fail(err, TT_RETRY_LATER, "no memory for the CUDA backend");
+    b->stop = options->stop;
     b->gpu.shape = tt_weights_shape(weights);
     error = cudaGetDeviceProperties(&properties, index);
     if (!error)
@@ -171,16 +181,24 @@ static int keep_features(struct tt_backend *b, int reuse, int *error)
 static enum tt_status cuda_features(struct tt_backend *b, const struct tt_clip *clip, int reuse,
                                     struct tt_error *err)
 {
-    int error = 0, kept;
+    int error = 0, first;
+    enum tt_status status;
 
-    if (clip->frames < 1 || clip->frames > TT_CLIP_FRAMES || reuse > clip->frames)
-        return tt_fail(err, TT_REFUSE, "a clip of %d frames, %d of them reused", clip->frames, reuse);
-    kept = keep_features(b, reuse, &error);
-    b->frames = clip->frames;
-    if (!error)
-        error = b->gpu.network->features(&b->gpu, clip->rgb + (size_t)kept * TT_FRAME_BYTES, kept,
-                                         clip->frames - kept);
-    return finish(b, error, "features", err);
+    if (clip->frames < 1 || clip->frames > TT_CLIP_FRAMES || reuse < 0 || reuse > clip->frames ||
+        reuse > b->frames)
+        return tt_fail(err, TT_REFUSE, "cuda: a clip of %d frames, %d of them reused from %d", clip->frames,
+                       reuse, b->frames);
+    first = keep_features(b, reuse, &error);
+    b->frames = 0;
+    for (int f = first, n; f < clip->frames && !error && !stopped(b); f += n) {
+        n = clip->frames - f < b->gpu.frame_tile ? clip->frames - f : b->gpu.frame_tile;
+        error = tt_gpu_features(&b->gpu, clip->rgb + (size_t)f * TT_FRAME_BYTES, f, n);
+    }
+    status = finish(b, error, "features", err);
+    if (!status && stopped(b))
+        return tt_fail(err, TT_INTERRUPTED, "cuda: stopped");
+    b->frames = status ? 0 : clip->frames;
+    return status;
 }
 
 static int upload(struct tt_backend *b, void *to, const void *from, size_t bytes)
@@ -200,6 +218,11 @@ static enum tt_status cuda_sample(struct tt_backend *b, int queries, const int *
     const size_t bytes = TT_SUPPORT_FLOATS * sizeof(float);
     enum tt_status status = TT_OK;
 
+    for (int q = 0; q < queries; q++)
+        if (frame[q] < -1 || frame[q] >= b->frames ||
+            (frame[q] >= 0 && !(isfinite(xy[2 * q]) && isfinite(xy[2 * q + 1]))))
+            return tt_fail(err, TT_REFUSE, "cuda: query point %d: frame %d of %d, position %g, %g", q,
+                           frame[q], b->frames, (double)xy[2 * q], (double)xy[2 * q + 1]);
     for (int q = 0; q < queries && !status; q += b->gpu.query_tile) {
         int n = queries - q < b->gpu.query_tile ? queries - q : b->gpu.query_tile;
         int error = upload(b, t->query_frame, frame + q, (size_t)n * sizeof *frame);
@@ -232,14 +255,14 @@ static int track_tile(struct tt_backend *b, const struct tt_track_request *r, in
     if (!error)
         error = upload(b, t->query_xy, r->query_xy + 2 * first, (size_t)n * 2 * sizeof(float));
     if (!error)
-        error = b->gpu.network->initialise(&b->gpu, n, b->frames);
+        error = tt_gpu_run(&b->gpu, TT_GPU_INITIALISE, n, b->frames);
     if (!error && r->init)
         error = upload(b, t->init, r->init + (size_t)first * (size_t)b->frames, bytes);
     if (!error && r->init)
-        error = tt_k_state_init(t->init, t->state, n * b->frames, b->gpu.stream);
-    for (int pass = 0; pass <= TT_REFINEMENTS && !error; pass++) {
+        error = tt_k_state_init(t->init, t->query_frame, t->query_xy, t->state, n, b->frames, b->gpu.stream);
+    for (int pass = 0; pass <= TT_REFINEMENTS && !error && !stopped(b); pass++) {
         if (pass)
-            error = b->gpu.network->refine(&b->gpu, n, b->frames);
+            error = tt_gpu_run(&b->gpu, TT_GPU_REFINE, n, b->frames);
         if (!error && stage)
             error = download(b, stage + (size_t)pass * all, t->state, bytes);
     }
@@ -253,13 +276,13 @@ static enum tt_status cuda_track(struct tt_backend *b, const struct tt_track_req
 
     if (b->frames < 1)
         return tt_fail(err, TT_REFUSE, "track: no clip is held");
-    for (int q = 0; q < r->queries && !status; q += b->gpu.query_tile) {
+    for (int q = 0; q < r->queries && !status && !stopped(b); q += b->gpu.query_tile) {
         int n = r->queries - q < b->gpu.query_tile ? r->queries - q : b->gpu.query_tile;
         int error = track_tile(b, r, q, n, result, (size_t)r->queries * (size_t)b->frames);
 
         status = finish(b, error, "track", err);
     }
-    return status;
+    return !status && stopped(b) ? tt_fail(err, TT_INTERRUPTED, "cuda: stopped") : status;
 }
 
 enum tt_status tt_cuda_features(struct tt_backend *b, int frame, int level, float *out, struct tt_error *err)

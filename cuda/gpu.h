@@ -76,8 +76,8 @@ struct tt_gpu;
 struct tt_gpu_network {
     /* Lays out the work slab for the tiles in *gpu; with a NULL slab it only counts work_bytes. */
     void (*layout)(struct tt_gpu *gpu);
-    /* Features of frames [first, first + frames) from rgb (host or device memory, [frames][256][256][3]). */
-    int (*features)(struct tt_gpu *gpu, const uint8_t *rgb, int first, int frames);
+    /* Features of frames [first, first + frames) from backbone.rgb; at most frame_tile of them. */
+    int (*backbone)(struct tt_gpu *gpu, int first, int frames);
     /* Supports of the query points in track.query_frame and query_xy, into track.supports. */
     int (*supports)(struct tt_gpu *gpu, int queries, int frames);
     /* First estimate: track.state from supports, query_frame, query_xy. */
@@ -88,6 +88,17 @@ struct tt_gpu_network {
 
 extern const struct tt_gpu_network tt_gpu_network_f32; /* network.c */
 extern const struct tt_gpu_network tt_gpu_network_f16; /* network_f16.c; size small only */
+
+/* A stage that a graph can be made of: its function in tt_gpu_network, called with two numbers. */
+enum tt_gpu_stage { TT_GPU_BACKBONE, TT_GPU_INITIALISE, TT_GPU_REFINE };
+enum { TT_GPU_GRAPHS = 12 };
+
+struct tt_gpu_graph {
+    enum tt_gpu_stage stage;
+    int a, b;
+    void *exec;    /* owned; NULL until the second time */
+    uint64_t used; /* when last; 0: never */
+};
 
 struct tt_gpu {
     void *stream;
@@ -102,7 +113,16 @@ struct tt_gpu {
     void *features[TT_LEVELS]; /* [47][size][size][channels] */
     struct tt_gpu_backbone backbone;
     struct tt_gpu_track track;
+    struct tt_gpu_graph graphs[TT_GPU_GRAPHS];
+    uint64_t graph_clock;
+    int no_graphs; /* for measurements */
 };
+
+/* graph.c: queues a stage. Returns a cudaError_t. */
+int tt_gpu_run(struct tt_gpu *gpu, enum tt_gpu_stage stage, int a, int b);
+/* The same for TT_GPU_BACKBONE after bringing rgb (host or device memory, [frames][256][256][3]). */
+int tt_gpu_features(struct tt_gpu *gpu, const uint8_t *rgb, int first, int frames);
+void tt_gpu_drop_graphs(struct tt_gpu *gpu);
 
 /* load.c: fills gpu->weights for gpu->precision. TT_SHRINK_TILE where device memory is short. */
 enum tt_status tt_gpu_load(struct tt_gpu *gpu, const struct tt_weights *weights, struct tt_error *err);

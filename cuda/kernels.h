@@ -90,6 +90,21 @@ struct tt_k_gemm_f16 {
 };
 int tt_k_gemm_f16(const struct tt_k_gemm_f16 *gemm, enum tt_k_mma mma, void *stream);
 
+/* ---- product_f16.cu: the mixer's matrix products, width 256 ---- */
+
+/* With h: half = [gelu](layer_norm(h) · weight + bias). Without: out = a · weight + bias [+ out]. */
+struct tt_k_product_f16 {
+    const float *h, *gamma, *beta; /* [rows][256] and [256]; or NULL */
+    const uint16_t *a;             /* [rows][k], where h is NULL */
+    const uint16_t *weight;        /* [256 or k][n] packed by tt_pack_matrix_f16 */
+    const float *bias;             /* [n] */
+    uint16_t *half;                /* [rows][n], with h */
+    float *out;                    /* [rows][256], without */
+    int rows, k, n;                /* with h: n a multiple of 256; without: k of 32, n is 256 */
+    int gelu, add;                 /* gelu: with h; add: without */
+};
+int tt_k_product_f16(const struct tt_k_product_f16 *product, enum tt_k_mma mma, void *stream);
+
 /* ---- stem.cu: the first convolution, 7×7 stride 2, padding 2 before and 3 behind ---- */
 
 /* rgb [frames][size][size][3] 0..255, scaled to [-1, 1] on load; weight [7][7][3][64] FP32;
@@ -199,8 +214,10 @@ int tt_k_encode_f16(const struct tt_k_encode_f16 *encode, enum tt_k_mma mma, voi
 
 enum { TT_K_TOKEN = 864 }; /* 854 mixer inputs and ten zeros: whole steps of 32 */
 
-/* Where init [queries][frames][4] has an x that is not NaN, it replaces the state. */
-int tt_k_state_init(const float *init, float *state, int rows, void *stream);
+/* Where init [queries][frames][4] has an x that is not NaN, it replaces the state; but x and y in the query's
+ * own frame are the query's. query_frame [queries], query_xy [queries][2]. */
+int tt_k_state_init(const float *init, const int *query_frame, const float *query_xy, float *state,
+                    int queries, int frames, void *stream);
 /* Fills columns 0, 1 (occlusion, expected distance) and 770..863 (relative motion, sines, zeros) of
  * tokens [queries·frames][864] from state [queries][frames][4]; the correlation embeddings lie between. */
 int tt_k_tokens_f32(const float *state, float *tokens, int queries, int frames, void *stream);

@@ -10,11 +10,16 @@ namespace
 
 enum { MOTION = 770, SINES = MOTION + 4, COSINES = SINES + 40, END = COSINES + 40 };
 
-__global__ void __launch_bounds__(128) state_init(const float4 *init, float4 *state, int rows)
+__global__ void __launch_bounds__(128) state_init(const float4 *init, const int *query_frame,
+                                                  const float2 *query_xy, float4 *state, int rows, int frames)
 {
-    const int i = blockIdx.x * 128 + threadIdx.x;
-    if (i < rows && !isnan(init[i].x))
-        state[i] = init[i];
+    const int i = blockIdx.x * 128 + threadIdx.x, q = i / frames;
+    if (i >= rows || isnan(init[i].x))
+        return;
+    float4 s = init[i];
+    if (query_frame[q] == i % frames)
+        s.x = query_xy[q].x, s.y = query_xy[q].y;
+    state[i] = s;
 }
 
 /* Column c of a row's tokens, outside the correlation embeddings. */
@@ -108,10 +113,12 @@ template <class T> int tokens_launch(const float *state, T *out, int queries, in
 
 } // namespace
 
-extern "C" int tt_k_state_init(const float *init, float *state, int rows, void *stream)
+extern "C" int tt_k_state_init(const float *init, const int *query_frame, const float *query_xy, float *state,
+                               int queries, int frames, void *stream)
 {
-    state_init<<<tt_div_up(rows, 128), 128, 0, (cudaStream_t)stream>>>((const float4 *)init, (float4 *)state,
-                                                                       rows);
+    const int rows = queries * frames;
+    state_init<<<tt_div_up(rows, 128), 128, 0, (cudaStream_t)stream>>>(
+        (const float4 *)init, query_frame, (const float2 *)query_xy, (float4 *)state, rows, frames);
     return cudaGetLastError();
 }
 

@@ -7,8 +7,6 @@
 #include "cuda/gpu.h"
 #include "cuda/kernels.h"
 
-#include <cuda_runtime_api.h>
-
 enum { MAP_VALUES = 128 * 128 * 64 }; /* the largest feature map */
 
 void *tt_gpu_take(unsigned char *base, size_t *used, size_t bytes)
@@ -151,15 +149,12 @@ static int block(struct tt_gpu *gpu, const struct tt_gpu_block *w, int frames, i
     return error;
 }
 
-static int features_tile(struct tt_gpu *gpu, const uint8_t *rgb, int first, int frames)
+static int backbone(struct tt_gpu *gpu, int first, int frames)
 {
     static const int level_of_group[TT_RESNET_GROUPS] = {TT_HIGHEST, TT_HIRES, -1, TT_LOWRES};
     struct tt_gpu_backbone *b = &gpu->backbone;
-    int error = cudaMemcpyAsync(b->rgb, rgb, (size_t)frames * TT_FRAME_BYTES, cudaMemcpyDefault,
-                                (cudaStream_t)gpu->stream);
+    int error = tt_k_stem_f32(b->rgb, gpu->weights.stem, b->x, frames, TT_CLIP_SIZE, gpu->stream);
 
-    if (!error)
-        error = tt_k_stem_f32(b->rgb, gpu->weights.stem, b->x, frames, TT_CLIP_SIZE, gpu->stream);
     for (int g = 0; g < TT_RESNET_GROUPS && !error; g++) {
         const struct tt_resnet_group *s = &tt_resnet_groups[g];
         int level = level_of_group[g];
@@ -173,18 +168,6 @@ static int features_tile(struct tt_gpu *gpu, const uint8_t *rgb, int first, int 
             error = tt_k_l2_f32(b->x, (float *)gpu->features[level] + first * pixels * s->out_channels,
                                 frames * pixels, s->out_channels, gpu->stream);
         }
-    }
-    return error;
-}
-
-static int features(struct tt_gpu *gpu, const uint8_t *rgb, int first, int frames)
-{
-    int error = 0;
-
-    for (int f = 0; f < frames && !error; f += gpu->frame_tile) {
-        int n = frames - f < gpu->frame_tile ? frames - f : gpu->frame_tile;
-
-        error = features_tile(gpu, rgb + (size_t)f * TT_FRAME_BYTES, first + f, n);
     }
     return error;
 }
@@ -348,7 +331,7 @@ static int refine(struct tt_gpu *gpu, int queries, int frames)
 
 const struct tt_gpu_network tt_gpu_network_f32 = {
     .layout = layout,
-    .features = features,
+    .backbone = backbone,
     .supports = supports,
     .initialise = initialise,
     .refine = refine,

@@ -7,8 +7,6 @@
  */
 #include "cuda/gpu.h"
 
-#include <cuda_runtime_api.h>
-
 static void layout(struct tt_gpu *gpu)
 {
     size_t features = tt_gpu_layout_features(gpu, sizeof(uint16_t));
@@ -68,18 +66,15 @@ static int block(struct tt_gpu *gpu, const struct tt_gpu_block *w, const struct 
     return tt_k_conv_f16(&c, gpu->mma, gpu->stream);
 }
 
-static int features_tile(struct tt_gpu *gpu, const uint8_t *rgb, int first, int frames)
+static int backbone(struct tt_gpu *gpu, int first, int frames)
 {
     static const int level_of_group[TT_RESNET_GROUPS] = {TT_HIGHEST, TT_HIRES, -1, TT_LOWRES};
     enum { PIXELS = TT_CLIP_SIZE / 2 * TT_CLIP_SIZE / 2 };
     struct tt_gpu_backbone *b = &gpu->backbone;
     int chunks = PIXELS / 256;
-    int error = cudaMemcpyAsync(b->rgb, rgb, (size_t)frames * TT_FRAME_BYTES, cudaMemcpyDefault,
-                                (cudaStream_t)gpu->stream);
-
-    if (!error)
-        error = tt_k_stem_f16(b->rgb, gpu->weights.stem, b->x, b->partial, frames, TT_CLIP_SIZE, gpu->mma,
+    int error = tt_k_stem_f16(b->rgb, gpu->weights.stem, b->x, b->partial, frames, TT_CLIP_SIZE, gpu->mma,
                               gpu->stream);
+
     for (int g = 0; g < TT_RESNET_GROUPS && !error; g++) {
         const struct tt_resnet_group *s = &tt_resnet_groups[g];
         int level = level_of_group[g];
@@ -90,18 +85,6 @@ static int features_tile(struct tt_gpu *gpu, const uint8_t *rgb, int first, int 
         if (level >= 0 && !error)
             error = tt_k_l2_f16(b->x, (uint16_t *)gpu->features[level] + first * pixels * s->out_channels,
                                 frames * pixels, s->out_channels, gpu->stream);
-    }
-    return error;
-}
-
-static int features(struct tt_gpu *gpu, const uint8_t *rgb, int first, int frames)
-{
-    int error = 0;
-
-    for (int f = 0; f < frames && !error; f += gpu->frame_tile) {
-        int n = frames - f < gpu->frame_tile ? frames - f : gpu->frame_tile;
-
-        error = features_tile(gpu, rgb + (size_t)f * TT_FRAME_BYTES, first + f, n);
     }
     return error;
 }
@@ -175,47 +158,53 @@ static int encode(struct tt_gpu *gpu, int level, int first, int queries, int fra
     return error ? error : tt_k_encode_f16(&e, gpu->mma, gpu->stream);
 }
 
-/* [gelu](in · weight + bias) into half, or added to the residual stream where half is NULL. */
-static int product(struct tt_gpu *gpu, const void *in, const struct tt_gpu_product *w, void *half,
-                   const float *add, int rows, int in_width, int out_width, int gelu)
+/* half = [gelu](layer_norm(h) · weight + bias); out_width columns. */
+static int normed(struct tt_gpu *gpu, const struct tt_gpu_norm *norm, const struct tt_gpu_product *w,
+                  void *half, int rows, int out_width, int gelu)
 {
-    const struct tt_k_gemm_f16 g = {.a = in,
-                                    .weight = w->weight,
-                                    .bias = w->bias,
-                                    .add = add,
-                                    .out = half ? NULL : gpu->track.h,
-                                    .out_half = half,
-                                    .rows = rows,
-                                    .k = in_width,
-                                    .n = out_width,
-                                    .gelu = gelu,
-                                    .variant = TT_GEMM_64x128};
+    const struct tt_k_product_f16 p = {.h = gpu->track.h,
+                                       .gamma = norm->gamma,
+                                       .beta = norm->beta,
+                                       .weight = w->weight,
+                                       .bias = w->bias,
+                                       .half = half,
+                                       .rows = rows,
+                                       .n = out_width,
+                                       .gelu = gelu};
 
-    return tt_k_gemm_f16(&g, gpu->mma, gpu->stream);
+    return tt_k_product_f16(&p, gpu->mma, gpu->stream);
+}
+
+/* h = in · weight + bias [+ h] */
+static int added(struct tt_gpu *gpu, const void *in, const struct tt_gpu_product *w, int rows, int in_width,
+                 int add)
+{
+    const struct tt_k_product_f16 p = {.a = in,
+                                       .weight = w->weight,
+                                       .bias = w->bias,
+                                       .out = gpu->track.h,
+                                       .rows = rows,
+                                       .k = in_width,
+                                       .n = gpu->shape->width,
+                                       .add = add};
+
+    return tt_k_product_f16(&p, gpu->mma, gpu->stream);
 }
 
 static int layer(struct tt_gpu *gpu, const struct tt_gpu_layer *w, int queries, int frames)
 {
     struct tt_gpu_track *t = &gpu->track;
     int rows = queries * frames, width = gpu->shape->width, wide = TT_MIXER_WIDENING * width;
-    int error =
-        tt_k_layer_norm_f16(t->h, w->norm[0].gamma, w->norm[0].beta, t->normed, rows, width, gpu->stream);
+    int error = normed(gpu, &w->norm[0], &w->qkv, t->qkv, rows, 3 * width, 0);
 
-    if (!error)
-        error = product(gpu, t->normed, &w->qkv, t->qkv, NULL, rows, width, 3 * width, 0);
     if (!error)
         error =
             tt_k_attention_f16(t->qkv, t->mixed, queries, frames, gpu->shape->heads, gpu->mma, gpu->stream);
     if (!error)
-        error = product(gpu, t->mixed, &w->final, NULL, t->h, rows, width, width, 0);
+        error = added(gpu, t->mixed, &w->final, rows, width, 1);
     if (!error)
-        error =
-            tt_k_layer_norm_f16(t->h, w->norm[1].gamma, w->norm[1].beta, t->normed, rows, width, gpu->stream);
-    if (!error)
-        error = product(gpu, t->normed, &w->up, t->wide, NULL, rows, width, wide, 1);
-    if (!error)
-        error = product(gpu, t->wide, &w->down, NULL, t->h, rows, wide, width, 0);
-    return error;
+        error = normed(gpu, &w->norm[1], &w->up, t->wide, rows, wide, 1);
+    return error ? error : added(gpu, t->wide, &w->down, rows, wide, 1);
 }
 
 static int refine(struct tt_gpu *gpu, int queries, int frames)
@@ -233,7 +222,7 @@ static int refine(struct tt_gpu *gpu, int queries, int frames)
     if (!error)
         error = tt_k_tokens_f16(t->state, t->tokens, queries, frames, gpu->stream);
     if (!error)
-        error = product(gpu, t->tokens, &w->input, NULL, NULL, rows, TT_K_TOKEN, width, 0);
+        error = added(gpu, t->tokens, &w->input, rows, TT_K_TOKEN, 0);
     for (int i = 0; i < TT_MIXER_LAYERS && !error; i++)
         error = layer(gpu, &w->layer[i], queries, frames);
     return error ? error
@@ -243,7 +232,7 @@ static int refine(struct tt_gpu *gpu, int queries, int frames)
 
 const struct tt_gpu_network tt_gpu_network_f16 = {
     .layout = layout,
-    .features = features,
+    .backbone = backbone,
     .supports = supports,
     .initialise = initialise,
     .refine = refine,

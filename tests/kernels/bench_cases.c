@@ -215,6 +215,55 @@ static void bench_gemm_shape(int k, int n, int gelu, int add, enum tt_k_mma mma)
     kern_free_all();
 }
 
+struct product_sets {
+    struct tt_k_product_f16 set[BENCH_SETS];
+    enum tt_k_mma mma;
+};
+
+static int launch_product(const void *context, int set, void *stream)
+{
+    const struct product_sets *c = context;
+    return tt_k_product_f16(&c->set[set], c->mma, stream);
+}
+
+static void bench_product(int k, int n, int normed, int gelu, int add, enum tt_k_mma mma)
+{
+    struct product_sets c = {.mma = mma};
+    for (int i = 0; i < BENCH_SETS; i++)
+        c.set[i] = (struct tt_k_product_f16){.h = normed ? random_f32((size_t)ROWS * k, 1.0f) : NULL,
+                                             .gamma = random_f32((size_t)k, 1.0f),
+                                             .beta = random_f32((size_t)k, 1.0f),
+                                             .a = normed ? NULL : random_f16((size_t)ROWS * k, 1.0f),
+                                             .weight = random_f16((size_t)k * n, 0.05f),
+                                             .bias = random_f32((size_t)n, 1.0f),
+                                             .half = normed ? kern_device((size_t)ROWS * n * 2) : NULL,
+                                             .out = normed ? NULL : random_f32((size_t)ROWS * n, 1.0f),
+                                             .rows = ROWS,
+                                             .k = k,
+                                             .n = n,
+                                             .gelu = gelu,
+                                             .add = add};
+    const struct bench b = {.flop = 2.0 * ROWS * k * n,
+                            .bytes = (normed ? 4.0 : 2.0) * ROWS * k + (normed ? 2.0
+                                                                        : add  ? 8.0
+                                                                               : 4.0) *
+                                                                           ROWS * n,
+                            .launch = launch_product,
+                            .context = &c};
+    bench_run(&b, "product_f16 k%d %d -> %d%s%s%s", mma == TT_MMA_K16 ? 16 : 8, k, n, normed ? " normed" : "",
+              gelu ? " gelu" : "", add ? " add" : "");
+    kern_free_all();
+}
+
+void bench_product_f16(enum tt_k_mma mma)
+{
+    bench_product(TT_K_TOKEN, WIDTH, 0, 0, 0, mma);
+    bench_product(WIDTH, 3 * WIDTH, 1, 0, 0, mma);
+    bench_product(WIDTH, WIDTH, 0, 0, 1, mma);
+    bench_product(WIDTH, 4 * WIDTH, 1, 1, 0, mma);
+    bench_product(4 * WIDTH, WIDTH, 0, 0, 1, mma);
+}
+
 void bench_gemm_f16(enum tt_k_mma mma)
 {
     bench_gemm_shape(TT_K_TOKEN, WIDTH, 0, 1, mma);

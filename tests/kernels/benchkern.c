@@ -1,8 +1,8 @@
-/* tests/kernels/benchkern.c: how fast the device can be, and how fast the kernels are.
+/* tests/kernels/benchkern.c [GROUP...]: how fast the device can be, and how fast the kernels are.
  *
  * First the ceilings (tensor-core and FP32 instructions on registers, the warp tile on cached operands, a
  * device copy), then every kernel at the sizes of 47 frames and 256 query points. Times are medians of
- * events.
+ * events. Groups, all where none is named: ceilings small f32 conv product gemm track.
  */
 #include "tests/kernels/bench.h"
 #include "tests/kernels/ceilings.h"
@@ -12,6 +12,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { SAMPLES = 15, LAUNCHES = 4 };
 
@@ -118,23 +119,42 @@ static void measure_ceilings(double tflops[CEILINGS], int units)
     kern_free_all();
 }
 
-int main(void)
+/* Whether a group is to run: it is named, or none is. */
+static int wanted(int argc, char **argv, const char *group)
+{
+    for (int i = 1; i < argc; i++)
+        if (!strcmp(argv[i], group))
+            return 1;
+    return argc < 2;
+}
+
+int main(int argc, char **argv)
 {
     struct cudaDeviceProp device;
-    double tflops[CEILINGS];
+    double tflops[CEILINGS] = {0.0};
     kern_status(cudaGetDeviceProperties(&device, 0), "device");
     printf("%s, sm_%d%d, %d SMs, %.0f MB L2\n", device.name, device.major, device.minor,
            device.multiProcessorCount, device.l2CacheSize / 1e6);
-    measure_ceilings(tflops, device.multiProcessorCount);
+    if (wanted(argc, argv, "ceilings"))
+        measure_ceilings(tflops, device.multiProcessorCount);
     bench_against(tflops[CEILING_FFMA]);
-    bench_small();
-    bench_conv_f32();
-    bench_track_f32();
+    if (wanted(argc, argv, "small"))
+        bench_small();
+    if (wanted(argc, argv, "f32")) {
+        bench_conv_f32();
+        bench_track_f32();
+    }
     for (int k = 0; k <= KERN_K16; k++) {
+        const enum tt_k_mma mma = k ? TT_MMA_K16 : TT_MMA_K8;
         bench_against(tflops[k ? CEILING_MMA_K16 : CEILING_MMA_K8]);
-        bench_conv_f16(k ? TT_MMA_K16 : TT_MMA_K8);
-        bench_gemm_f16(k ? TT_MMA_K16 : TT_MMA_K8);
-        bench_track_f16(k ? TT_MMA_K16 : TT_MMA_K8);
+        if (wanted(argc, argv, "conv"))
+            bench_conv_f16(mma);
+        if (wanted(argc, argv, "product"))
+            bench_product_f16(mma);
+        if (wanted(argc, argv, "gemm"))
+            bench_gemm_f16(mma);
+        if (wanted(argc, argv, "track"))
+            bench_track_f16(mma);
     }
     return 0;
 }

@@ -185,9 +185,14 @@ void check_tokens(void)
         init[4 * i] = NAN;
     for (int i = 0; i < N * 4; i++)
         want[i] = i / 4 % 2 ? init[i] : state[i];
+    const int frame[QUERIES] = {1, -1, 2}; /* where an initialisation stands, elsewhere, where none does */
+    const float *xy = kern_random(2 * QUERIES, 100.0f);
+    want[4] = xy[0], want[5] = xy[1];
+    const int *frame_d = kern_upload(frame, sizeof(frame));
+    const float *xy_d = kern_upload(xy, sizeof(float) * 2 * QUERIES);
     const float *init_d = kern_upload(init, sizeof(float) * N * 4);
     struct kern_out replaced = kern_output(sizeof(float) * N * 4, state);
-    KERN_RUN(replaced, tt_k_state_init(init_d, replaced.device, N, NULL));
+    KERN_RUN(replaced, tt_k_state_init(init_d, frame_d, xy_d, replaced.device, QUERIES, FRAMES, NULL));
     kern_verdict(&replaced, want, N * 4, 0, 0.0, 0.0, "state_init");
     kern_free_all();
 }

@@ -278,14 +278,20 @@ static double now_ms(void)
 
 static int run_features(struct tt_gpu *gpu, const struct golden *g, const uint8_t *rgb, int queries)
 {
+    int error = 0;
+
     (void)queries;
-    return gpu->network->features(gpu, rgb, 0, g->clip.frames);
+    for (int f = 0, n; f < g->clip.frames && !error; f += n) {
+        n = g->clip.frames - f < gpu->frame_tile ? g->clip.frames - f : gpu->frame_tile;
+        error = tt_gpu_features(gpu, rgb + (size_t)f * TT_FRAME_BYTES, f, n);
+    }
+    return error;
 }
 
 static int run_initialise(struct tt_gpu *gpu, const struct golden *g, const uint8_t *rgb, int queries)
 {
     (void)rgb;
-    return gpu->network->initialise(gpu, queries, g->clip.frames);
+    return tt_gpu_run(gpu, TT_GPU_INITIALISE, queries, g->clip.frames);
 }
 
 static int run_refine(struct tt_gpu *gpu, const struct golden *g, const uint8_t *rgb, int queries)
@@ -294,13 +300,13 @@ static int run_refine(struct tt_gpu *gpu, const struct golden *g, const uint8_t 
 
     (void)rgb;
     for (int i = 0; i < TT_REFINEMENTS && !error; i++)
-        error = gpu->network->refine(gpu, queries, g->clip.frames);
+        error = tt_gpu_run(gpu, TT_GPU_REFINE, queries, g->clip.frames);
     return error;
 }
 
 /* Of the device alone, clip and supports being there; medians of 9 by events. Before it, a tile of `queries`
  * points must have been tracked; features come last, since they overwrite what tracking needs. */
-static void measure_device(struct tt_backend *b, const struct golden *g, int queries)
+static void measure_device(struct tt_backend *b, const struct golden *g, int queries, int graphs)
 {
     static const struct {
         const char *name;
@@ -314,6 +320,7 @@ static void measure_device(struct tt_backend *b, const struct golden *g, int que
     cudaEvent_t start, stop;
     int error = cudaMalloc((void **)&rgb, bytes);
 
+    gpu->no_graphs = !graphs;
     error |= cudaMemcpy(rgb, g->clip.rgb, bytes, cudaMemcpyHostToDevice);
     error |= cudaEventCreate(&start) | cudaEventCreate(&stop);
     for (int s = 0; s < 3 && !error; s++) {
@@ -330,10 +337,11 @@ static void measure_device(struct tt_backend *b, const struct golden *g, int que
         }
         qsort(ms, RUNS, sizeof *ms, by_value);
         total += ms[RUNS / 2];
-        printf("device %s %d points %-10s %8.3f ms\n", fp16 ? "fp16" : "fp32", queries, stages[s].name,
-               ms[RUNS / 2]);
+        printf("device %s %d points %-10s %8.3f ms%s\n", fp16 ? "fp16" : "fp32", queries, stages[s].name,
+               ms[RUNS / 2], graphs ? "" : " without graphs");
     }
-    printf("device %s %d points %-10s %8.3f ms\n", fp16 ? "fp16" : "fp32", queries, "all", total);
+    printf("device %s %d points %-10s %8.3f ms%s\n", fp16 ? "fp16" : "fp32", queries, "all", total,
+           graphs ? "" : " without graphs");
     if (error)
         die("device", cudaGetErrorString((cudaError_t)error));
     cudaEventDestroy(start);
@@ -373,7 +381,8 @@ static void measure(const struct golden *g)
     qsort(track, RUNS, sizeof *track, by_value);
     printf("%d frames, %d points: features %.2f ms, track %.2f ms\n%s\n", g->clip.frames, N,
            features[RUNS / 2], track[RUNS / 2], tt_backend_cuda.describe(b));
-    measure_device(b, g, N);
+    measure_device(b, g, N, 0);
+    measure_device(b, g, N, 1);
     tt_backend_cuda.close(b);
     free(grid.frame);
     free(grid.xy);

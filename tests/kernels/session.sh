@@ -40,9 +40,10 @@ for path in sm75 native; do
         "$data/weights/tiletrack-small.safetensors" fp16
 done
 step golden golden-base-native 40 "$bin/goldenkern-native" "$data/golden/base-bear8.golden.safetensors" base:11
+step selftest plug-in 60 "$bin/selftestkern" "$bin/tiletrack-cuda.so" "$data/weights/tiletrack-small.safetensors"
 for path in sm75 native; do
     step "bench-$path" "bench-$path" 60 "$bin/benchkern-$path" >/dev/null
 done
 step memcheck memcheck 50 compute-sanitizer --tool memcheck "$bin/checkkern-native" | tail -n 5
 cat "$out"/bench-sm75.txt "$out"/bench-native.txt
-grep -h -e '^== ' -e ' passed, ' "$out"/check.txt "$out"/golden.txt
+grep -h -e '^== ' -e ' passed, ' "$out"/check.txt "$out"/golden.txt "$out"/selftest.txt
