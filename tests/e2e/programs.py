@@ -28,6 +28,11 @@ def str_or_bytes(argument):
     return os.fsdecode(argument) if isinstance(argument, (bytes, os.PathLike)) else str(argument)
 
 
+def sanitized(program):
+    """Built with AddressSanitizer, which keeps freed memory aside (its resident memory says nothing) and links more."""
+    return b"__asan_init" in (BIN / program).read_bytes()
+
+
 def make_video(path, frames, *options, rate=25):
     """Writes uint8 RGB frames [T,H,W,3] as a video; lossless unless options say otherwise."""
     frames = np.ascontiguousarray(frames, dtype=np.uint8)

@@ -11,7 +11,7 @@ import subprocess
 import time
 
 from daemon_tools import DaemonFolder, stamp, wait_for
-from programs import main
+from programs import main, sanitized
 
 LONG = bool(os.environ.get("TILETRACK_LONG"))
 
@@ -242,7 +242,8 @@ class Resources(DaemonFolder):
         fds, before_kb = len(os.listdir(process + "/fd")), resident_kb()
         work(jobs // 3, jobs - jobs // 3)
         wait_for(lambda: len(os.listdir(process + "/fd")) <= fds, "descriptors are given back")
-        self.assertLess(resident_kb(), before_kb + 2000)
+        if not sanitized("tiletrackd"):
+            self.assertLess(resident_kb(), before_kb + 2000)
         self.assertNothingPartial(daemon.path("tracks"))
         self.assertEqual([p.name for p in daemon.path("work").glob("*/*")], ["lock"])
 
