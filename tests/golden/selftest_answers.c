@@ -32,7 +32,8 @@ int main(int argc, char **argv)
     struct tt_weights *weights;
     struct tt_error err;
 
-    puts("/* clang-format off */\n/* Written by tests/golden/selftest_answers.c. Estimates: x, y, occlusion, expected distance. */");
+    puts("/* clang-format off */\n/* Written by tests/golden/selftest_answers.c. Estimates: x, y, occlusion, "
+         "expected distance. */");
     for (int i = 1; i < argc; i++) {
         if (tt_weights_open(&weights, argv[i], &err)) {
             fprintf(stderr, "%s\n", err.text);
