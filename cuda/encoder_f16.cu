@@ -2,16 +2,21 @@
  * kernel.
  *
  * 5×5 stride 4 (49 -> 64, 2 × 2 positions), group norm, ReLU, 2×2 stride 2 (64 -> 128, one position), group
- * norm, ReLU. Two warps take 16 patches (volumes of one orientation), each half of the channels: a warp's
- * first accumulators are 16 patches × 4 positions × 32 channels, so each of the 25 taps' weights serves all
- * positions that the tap falls into; taps in the padding are skipped. Patch rows come straight from memory,
- * 16 bytes a lane, half a tap ahead; weights come packed through L1, a step ahead. Group norms stay within
- * four lanes. The activated result is, as it lies in registers, the A operand of the second convolution; the
- * two warps exchange theirs through shared memory, 16 KB a block of four warps. Sums: taps in order, then k
- * in packed order; norms over a lane's values in order, then two butterflies.
+ * norm, ReLU. Channels are the rows of the products and patches (volumes of one orientation) their columns:
+ * then the 16 bytes that a lane loads of a patch, and of the packed weights, are operands as they lie in
+ * registers. (With patches as rows each instruction took four moves and waited for them.) Two warps take 16
+ * patches, each half of the channels: a warp's first accumulators are 32 channels × 16 patches × 4 positions,
+ * so each of the 25 taps' weights serves all positions that the tap falls into; taps in the padding are
+ * skipped. Patch values come straight from memory half a tap ahead, weights through L1 a step ahead. Group
+ * norms reduce over the eight lanes of a patch. The activated result, transposed 8 × 8 by 8 × 8, is the right
+ * operand of the second convolution; the two warps exchange theirs through shared memory, 16 KB a block of
+ * four warps. Sums: taps in order, then k in packed order; norms over a lane's values in order, then three
+ * butterflies.
  */
 #include "cuda/kernels.h"
 #include "cuda/tile_f16.cuh"
+
+#include <limits.h>
 
 namespace
 {
@@ -26,16 +31,26 @@ enum {
     OUT = 128
 };
 
-/* c[position][column tile of 8 channels][..] */
-typedef float half_acc[4][HALF / 8][4];
+/* c[position][16 channels][8 patches][..]: channels g, g + 8, patches 2q, 2q + 1 of lane 4·g + q */
+typedef float half_acc[4][2][2][4];
 
-__device__ __forceinline__ float quad_sum(float x)
+/* Over the eight lanes that hold the same patches. */
+__device__ __forceinline__ float patch_sum(float x)
 {
-    x += __shfl_xor_sync(0xffffffffu, x, 1);
-    return x + __shfl_xor_sync(0xffffffffu, x, 2);
+    x += __shfl_xor_sync(0xffffffffu, x, 4);
+    x += __shfl_xor_sync(0xffffffffu, x, 8);
+    return x + __shfl_xor_sync(0xffffffffu, x, 16);
 }
 
-/* Patch values of half a tap: two steps of k of each position, two rows. */
+/* Two values of a row of an 8×8 matrix in each lane become two of a row of its transpose. */
+__device__ __forceinline__ uint32_t transposed(float a, float b)
+{
+    uint32_t x;
+    asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(x) : "r"(tt_pack(a, b)));
+    return x;
+}
+
+/* Patch values of half a tap: two steps of k of each position, two patches. */
 struct values {
     uint4 v[4][2];
 };
@@ -47,8 +62,9 @@ struct weights {
 /* Whether a tap falls into the patch at each position. */
 struct tap {
     int ky, kx;
-    __device__ __forceinline__ explicit tap(int t) : ky(t / 5), kx(t - t / 5 * 5)
+    __device__ __forceinline__ tap next() const /* the last is its own */
     {
+        return kx < 4 ? tap{ky, kx + 1} : ky < 4 ? tap{ky + 1, 0} : *this;
     }
     __device__ __forceinline__ bool valid(int p) const
     {
@@ -87,13 +103,14 @@ __device__ __forceinline__ void multiply(half_acc &acc, const values &a, const w
 #pragma unroll
     for (int p = 0; p < 4; p++)
         if (t.valid(p)) {
-            const uint4 u = a.v[p][0], v = a.v[p][1];
-            const uint32_t f[4] = {second ? u.z : u.x, second ? v.z : v.x, second ? u.w : u.y,
-                                   second ? v.w : v.y};
 #pragma unroll
-            for (int j = 0; j < 2; j++) {
-                tt_mma<K16>(acc[p][2 * j], f, b.v[j].x, b.v[j].y);
-                tt_mma<K16>(acc[p][2 * j + 1], f, b.v[j].z, b.v[j].w);
+            for (int m = 0; m < 2; m++) {
+                const uint32_t w[4] = {b.v[m].x, b.v[m].y, b.v[m].z, b.v[m].w};
+#pragma unroll
+                for (int n = 0; n < 2; n++) {
+                    const uint4 u = a.v[p][n];
+                    tt_mma<K16>(acc[p][m][n], w, second ? u.z : u.x, second ? u.w : u.y);
+                }
             }
         }
 }
@@ -105,12 +122,13 @@ __device__ __forceinline__ void first_conv(half_acc &acc, const __half *volume, 
 {
     values even, odd;
     weights b0, b1;
-    load(even, tap(0), volume, row0, row1);
+    tap now = {0, 0};
+    load(even, now, volume, row0, row1);
     load(b0, weight);
     load(b1, weight + 128);
 #pragma unroll 1
     for (int i = 0; i < 25; i++) {
-        const tap now(i), next(i < 24 ? i + 1 : 24); /* the last is read again, not used */
+        const tap next = now.next(); /* the last is read again, not used */
         load(odd, now, volume, row0 + 32, row1 + 32);
         multiply<K16>(acc, even, b0, now, 0);
         load(b0, weight + 256);
@@ -122,111 +140,106 @@ __device__ __forceinline__ void first_conv(half_acc &acc, const __half *volume, 
         load(b0, weight);
         multiply<K16>(acc, odd, b1, now, 1);
         load(b1, weight + 128);
+        now = next;
     }
 }
 
-/* Bias, norm of each group of 16 channels × 4 positions, ReLU; a: FP16 operands of the second convolution,
- * step 4·position + group, to shared memory. bias, gamma, beta: of this warp's channels. */
+/* Bias, norm of each group of 16 channels × 4 positions, ReLU; to shared memory as operands of the second
+ * convolution, step 4·position + group, both eights of patches. bias, gamma, beta: of this warp's channels.
+ */
 __device__ __forceinline__ void first_norm(half_acc &acc, uint4 *shared, const float *bias,
                                            const float *gamma, const float *beta)
 {
-    const int q = threadIdx.x % 4;
+    const int g = threadIdx.x % 32 / 4;
 #pragma unroll
-    for (int group = 0; group < 2; group++) {
-        uint32_t a[4][4];
-        float2 b[2], w[2], s[2];
+    for (int m = 0; m < 2; m++) {
+        float scale[2][2];
 #pragma unroll
-        for (int t = 0; t < 2; t++) {
-            const int c = group * 16 + t * 8 + 2 * q;
-            b[t] = *reinterpret_cast<const float2 *>(bias + c);
-            w[t] = *reinterpret_cast<const float2 *>(gamma + c);
-            s[t] = *reinterpret_cast<const float2 *>(beta + c);
+        for (int n = 0; n < 2; n++)
+#pragma unroll
+            for (int e = 0; e < 2; e++) { /* one patch */
+                float sum = 0.0f, square = 0.0f;
+#pragma unroll
+                for (int p = 0; p < 4; p++)
+#pragma unroll
+                    for (int r = 0; r < 2; r++) {
+                        acc[p][m][n][2 * r + e] += bias[m * 16 + r * 8 + g];
+                        sum += acc[p][m][n][2 * r + e];
+                    }
+                const float mean = patch_sum(sum) * (1.0f / 64.0f);
+#pragma unroll
+                for (int p = 0; p < 4; p++)
+#pragma unroll
+                    for (int r = 0; r < 2; r++) {
+                        float *v = &acc[p][m][n][2 * r + e];
+                        *v -= mean, square = fmaf(*v, *v, square);
+                    }
+                scale[n][e] = 1.0f / sqrtf(patch_sum(square) * (1.0f / 64.0f) + 1e-5f);
+            }
+        const float w[2] = {gamma[m * 16 + g], gamma[m * 16 + 8 + g]};
+        const float s[2] = {beta[m * 16 + g], beta[m * 16 + 8 + g]};
+#pragma unroll
+        for (int p = 0; p < 4; p++) {
+            uint32_t x[2][2];
+#pragma unroll
+            for (int n = 0; n < 2; n++)
+#pragma unroll
+                for (int r = 0; r < 2; r++) {
+                    const float *v = &acc[p][m][n][2 * r];
+                    x[n][r] = transposed(fmaxf(fmaf(v[0] * scale[n][0], w[r], s[r]), 0.0f),
+                                         fmaxf(fmaf(v[1] * scale[n][1], w[r], s[r]), 0.0f));
+                }
+            shared[(p * 4 + m) * 32] = make_uint4(x[0][0], x[0][1], x[1][0], x[1][1]);
         }
-#pragma unroll
-        for (int r = 0; r < 2; r++) {
-            float sum = 0.0f, square = 0.0f;
-#pragma unroll
-            for (int p = 0; p < 4; p++)
-#pragma unroll
-                for (int t = 0; t < 2; t++) {
-                    float *v = &acc[p][group * 2 + t][2 * r];
-                    v[0] += b[t].x, v[1] += b[t].y;
-                    sum += v[0] + v[1];
-                }
-            const float mean = quad_sum(sum) * (1.0f / 64.0f);
-#pragma unroll
-            for (int p = 0; p < 4; p++)
-#pragma unroll
-                for (int t = 0; t < 2; t++) {
-                    float *v = &acc[p][group * 2 + t][2 * r];
-                    v[0] -= mean, v[1] -= mean;
-                    square = fmaf(v[0], v[0], square), square = fmaf(v[1], v[1], square);
-                }
-            const float scale = 1.0f / sqrtf(quad_sum(square) * (1.0f / 64.0f) + 1e-5f);
-#pragma unroll
-            for (int p = 0; p < 4; p++)
-#pragma unroll
-                for (int t = 0; t < 2; t++) {
-                    const float *v = &acc[p][group * 2 + t][2 * r];
-                    a[p][2 * t + r] = tt_pack(fmaxf(fmaf(v[0] * scale, w[t].x, s[t].x), 0.0f),
-                                              fmaxf(fmaf(v[1] * scale, w[t].y, s[t].y), 0.0f));
-                }
-        }
-#pragma unroll
-        for (int p = 0; p < 4; p++)
-            shared[(p * 4 + group) * 32] = make_uint4(a[p][0], a[p][1], a[p][2], a[p][3]);
     }
 }
 
-/* Second convolution for 64 of the 128 channels, norm, ReLU, store. */
+/* Second convolution for 64 of the 128 channels, norm, ReLU, store. out0, out1: of patches lane / 4 and
+ * lane / 4 + 8, or NULL. */
 template <bool K16>
 __device__ __forceinline__ void second_conv(const uint4 *shared, const uint4 *weight, const float *bias,
                                             const float *gamma, const float *beta, __half *out0, __half *out1)
 {
-    const int q = threadIdx.x % 4;
-    float acc[8][4] = {};
-    tt_frag_b b, b_next;
-    tt_load_b(b, weight);
+    const int g = threadIdx.x % 32 / 4, q = threadIdx.x % 4;
+    float acc[4][2][4] = {};
+    tt_frag_b w, w_next;
+    tt_load_b(w, weight);
 #pragma unroll
     for (int s = 0; s < 16; s++) {
         weight += 128;
-        tt_load_b(b_next, weight);
+        tt_load_b(w_next, weight);
         const uint4 v = shared[s * 32];
-        const uint32_t a[4] = {v.x, v.y, v.z, v.w};
 #pragma unroll
-        for (int j = 0; j < 4; j++) {
-            tt_mma<K16>(acc[2 * j], a, b.r[j].x, b.r[j].y);
-            tt_mma<K16>(acc[2 * j + 1], a, b.r[j].z, b.r[j].w);
+        for (int m = 0; m < 4; m++) {
+            const uint32_t a[4] = {w.r[m].x, w.r[m].y, w.r[m].z, w.r[m].w};
+            tt_mma<K16>(acc[m][0], a, v.x, v.y);
+            tt_mma<K16>(acc[m][1], a, v.z, v.w);
         }
-        b = b_next;
+        w = w_next;
     }
 #pragma unroll
-    for (int group = 0; group < 4; group++)
+    for (int m = 0; m < 4; m++) {
+        const int c = m * 16 + g;
 #pragma unroll
-        for (int r = 0; r < 2; r++) {
-            float v[4], sum = 0.0f, square = 0.0f;
+        for (int n = 0; n < 2; n++) {
 #pragma unroll
-            for (int k = 0; k < 4; k++) {
-                v[k] = acc[group * 2 + k / 2][2 * r + k % 2] + bias[group * 16 + k / 2 * 8 + 2 * q + k % 2];
-                sum += v[k];
+            for (int e = 0; e < 2; e++) {
+                float v0 = acc[m][n][e] + bias[c], v1 = acc[m][n][2 + e] + bias[c + 8];
+                const float mean = patch_sum(v0 + v1) * (1.0f / 16.0f);
+                v0 -= mean, v1 -= mean;
+                const float scale = 1.0f / sqrtf(patch_sum(fmaf(v0, v0, v1 * v1)) * (1.0f / 16.0f) + 1e-5f);
+                acc[m][n][e] = fmaxf(fmaf(v0 * scale, gamma[c], beta[c]), 0.0f);
+                acc[m][n][2 + e] = fmaxf(fmaf(v1 * scale, gamma[c + 8], beta[c + 8]), 0.0f);
             }
-            const float mean = quad_sum(sum) * (1.0f / 16.0f);
+            __half *out = n ? out1 : out0;
 #pragma unroll
-            for (int k = 0; k < 4; k++)
-                v[k] -= mean, square = fmaf(v[k], v[k], square);
-            const float scale = 1.0f / sqrtf(quad_sum(square) * (1.0f / 16.0f) + 1e-5f);
-#pragma unroll
-            for (int k = 0; k < 4; k++) {
-                const int c = group * 16 + k / 2 * 8 + 2 * q + k % 2;
-                v[k] = fmaxf(fmaf(v[k] * scale, gamma[c], beta[c]), 0.0f);
+            for (int r = 0; r < 2; r++) {
+                const uint32_t x = transposed(acc[m][n][2 * r], acc[m][n][2 * r + 1]);
+                if (out)
+                    *reinterpret_cast<uint32_t *>(out + m * 16 + r * 8 + 2 * q) = x;
             }
-            __half *out = r ? out1 : out0;
-            if (out)
-#pragma unroll
-                for (int t = 0; t < 2; t++)
-                    *reinterpret_cast<uint32_t *>(out + group * 16 + t * 8 + 2 * q) =
-                        tt_pack(v[2 * t], v[2 * t + 1]);
         }
+    }
 }
 
 template <bool K16> __global__ void __launch_bounds__(32 * WARPS, 3) encode(const struct tt_k_encode_f16 e)
@@ -235,10 +248,11 @@ template <bool K16> __global__ void __launch_bounds__(32 * WARPS, 3) encode(cons
     const int lane = threadIdx.x % 32, group = threadIdx.x / 64, half = threadIdx.x / 32 % 2;
     const int orientation = blockIdx.y, first = (blockIdx.x * GROUPS + group) * PATCHES;
     const int p0 = first + lane / 4, p1 = p0 + 8;
-    const int row0 = min(p0, e.rows - 1) * AREA * ROW + lane % 4 * 8,
-              row1 = min(p1, e.rows - 1) * AREA * ROW + lane % 4 * 8;
+    const int base = orientation * e.rows, top = e.rows - 1;
+    const int row0 = (base + min(p0, top)) * AREA * ROW + lane % 4 * 8;
+    const int row1 = (base + min(p1, top)) * AREA * ROW + lane % 4 * 8;
     half_acc acc = {};
-    first_conv<K16>(acc, (const __half *)e.volume + (size_t)orientation * e.rows * AREA * ROW, row0, row1,
+    first_conv<K16>(acc, (const __half *)e.volume, row0, row1,
                     (const uint4 *)(orientation ? e.weight[1] : e.weight[0]) + half * 64 + lane);
     first_norm(acc, shared[group] + half * 2 * 32 + lane, e.bias[0] + half * HALF, e.gamma[0] + half * HALF,
                e.beta[0] + half * HALF);
@@ -255,7 +269,7 @@ template <bool K16> __global__ void __launch_bounds__(32 * WARPS, 3) encode(cons
 extern "C" int tt_k_encode_f16(const struct tt_k_encode_f16 *e, enum tt_k_mma mma, void *stream)
 {
     const dim3 grid(tt_div_up(e->rows, PATCHES * GROUPS), 2);
-    if (e->rows < 1 || e->out_row % 2)
+    if (e->rows < 1 || e->rows > INT_MAX / (2 * AREA * ROW) || e->out_row % 2)
         return cudaErrorInvalidValue;
     if (mma == TT_MMA_K16)
         encode<true><<<grid, 32 * WARPS, 0, (cudaStream_t)stream>>>(*e);

@@ -202,8 +202,7 @@ int tt_k_correlate_f16(const uint16_t *grid, const float *support, const float *
 struct tt_k_encode_f16 {
     const uint16_t *volume;    /* [2][rows][49][64], from tt_k_correlate_f16 */
     const uint16_t *weight[2]; /* of each orientation, packed by tt_pack_encoder_f16 */
-    const uint16_t
-        *weight2; /* [4·64][128] (position, channel), packed by tt_pack_matrix_f16, and 2 KB more */
+    const uint16_t *weight2; /* [4·64][128] (position, channel), packed by tt_pack_left_f16, and 2 KB more */
     const float *bias[2], *gamma[2], *beta[2]; /* [64] and [128] */
     uint16_t *out;     /* patch p, orientation o at out + p·out_row + 128·o: 128 halfs */
     int rows, out_row; /* out_row: even */

@@ -247,7 +247,7 @@ static void load_encoder_f16(struct loader *l, struct tt_gpu_encoder_conv *e, in
         check_memory(l, !matrix);
         put_taps(l, matrix, 128, 64, 64, 4, 128, 0, name);
         if (!l->status)
-            tt_pack_matrix_f16(host[0], matrix, 256, 128);
+            tt_pack_left_f16(host[0], matrix, 256, 128);
     } else if (w) {
         check_memory(l, tt_pack_encoder_f16(host[0], w, 0) || tt_pack_encoder_f16(host[1], w, 1));
     }

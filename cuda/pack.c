@@ -37,7 +37,8 @@ float tt_float_from_half(uint16_t h)
     return f;
 }
 
-void tt_pack_matrix_f16(uint16_t *packed, const float *matrix, int k, int n)
+/* left: words in the order of a left operand. */
+static void pack(uint16_t *packed, const float *matrix, int k, int n, int left)
 {
     const int steps = k / 16;
     for (int i = 0; i < k; i++)
@@ -45,8 +46,19 @@ void tt_pack_matrix_f16(uint16_t *packed, const float *matrix, int k, int n)
             const int step = i / 16, half = i % 16 / 8, q = i % 8 / 2, odd = i % 2;
             const int block = j / 64, pair = j % 64 / 16, second = j % 16 / 8, g = j % 8;
             const size_t unit = (((size_t)block * steps + step) * 4 + pair) * 32 + g * 4 + q;
-            packed[unit * 8 + second * 4 + half * 2 + odd] = tt_half_from_float(matrix[(size_t)i * n + j]);
+            const int word = left ? half * 2 + second : second * 2 + half;
+            packed[unit * 8 + word * 2 + odd] = tt_half_from_float(matrix[(size_t)i * n + j]);
         }
+}
+
+void tt_pack_matrix_f16(uint16_t *packed, const float *matrix, int k, int n)
+{
+    pack(packed, matrix, k, n, 0);
+}
+
+void tt_pack_left_f16(uint16_t *packed, const float *matrix, int k, int n)
+{
+    pack(packed, matrix, k, n, 1);
 }
 
 int tt_pack_conv_f16(uint16_t *packed, const float *weight, const float *projection, int out_c, int in_c,
@@ -98,7 +110,7 @@ int tt_pack_encoder_f16(uint16_t *packed, const float *weight, int orientation)
             for (int o = 0; o < 64 && channel >= 0; o++)
                 matrix[((size_t)tap * 64 + k) * 64 + o] = weight[((size_t)o * 49 + channel) * 25 + tap];
         }
-    tt_pack_matrix_f16(packed, matrix, 25 * 64, 64);
+    tt_pack_left_f16(packed, matrix, 25 * 64, 64);
     free(matrix);
     return 0;
 }

@@ -19,6 +19,9 @@ float tt_float_from_half(uint16_t h);
 
 /* matrix [k][n] row-major; k a multiple of 16, n of 64. packed: out, k·n. */
 void tt_pack_matrix_f16(uint16_t *packed, const float *matrix, int k, int n);
+/* The same for kernels in which the columns of the matrix are the rows of the left operand: a lane's words
+ * are k 2q of column 16·j + g, k 2q of column 16·j + 8 + g, then k 2q + 8 of both. */
+void tt_pack_left_f16(uint16_t *packed, const float *matrix, int k, int n);
 
 /* weight [out_c][in_c][3][3]; projection [out_c][proj_c] or NULL (proj_c 0): read after it.
  * k runs over chunks of `chunk` input channels, taps, channels of the chunk. packed: out,

@@ -1,15 +1,16 @@
 /* cuda/product_f16.cu: the mixer's matrix products on tensor cores at width 256, in two shapes.
  *
- * A block makes 96 rows × 256 columns with 2 × 4 warps of 48 × 64 each: a T4's 40 and an H200's 132 blocks
- * both divide the rows well, and B is read once for 96 rows. B comes packed from L1/L2 (tile_f16.cuh), three
- * steps of k ahead; A by ldmatrix from shared memory, rows of it 16 bytes longer than what they hold.
+ * A block makes 96 rows × 256 columns with 2 × 4 warps of 48 × 64 each: 126 blocks for 256 points
+ * and 47 frames, and B is read once for 96 rows. B comes packed from L1/L2 (tile_f16.cuh), two or
+ * three steps of k ahead; A by ldmatrix from shared memory, rows of it 16 bytes longer than what they hold.
  *   normed: A is layer_norm(h), FP32 h of 256 columns, made once in shared memory (50,688 bytes); then the
  *     warps run through the columns of the product, 256 at a time, without barriers. [GELU], FP16 out.
  *   added: A is FP16, streamed in chunks of 128 columns through two buffers (52,224 bytes), the next chunk
  *     waiting in registers; h [+]= A · weight + bias.
- * Sums run along k in order; layer norm as in norm.cu: two passes, lanes hold eight columns each, a
- * butterfly. GELU is 0.5·x·erfc(-x/√2) with erfc by Abramowitz and Stegun 7.1.26 (1.5e-7 absolute): exact
- * against FP16.
+ * Sums run along k in order, beginning with the bias, and the residual where there is one; layer norm as in
+ * norm.cu: two passes, lanes hold eight columns each, a butterfly. GELU is the erf form, with erfc by
+ * Abramowitz and Stegun 7.1.26 and the hardware's reciprocal and power: 3e-7 absolute, before rounding to
+ * FP16.
  */
 #include "cuda/kernels.h"
 #include "cuda/tile_f16.cuh"
@@ -139,7 +140,10 @@ __global__ void __launch_bounds__(32 * WARPS, 1) product_normed(const struct tt_
     extern __shared__ __align__(16) unsigned char shared[];
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, wm = warp % MW, wn = warp / MW;
     const int row0 = blockIdx.x * ROWS;
-    const uint4 *weight = reinterpret_cast<const uint4 *>(g.weight) + (size_t)wn * STEPS * 128 + lane;
+    /* blocks begin at different columns, so that they do not all ask L2 for the same lines */
+    const int tiles = g.n / COLUMNS, first = blockIdx.x % tiles;
+    const uint4 *packed = reinterpret_cast<const uint4 *>(g.weight) + (size_t)wn * STEPS * 128 + lane;
+    const uint4 *weight = packed + (size_t)first * NW * STEPS * 128;
     tt_frag_b b[AHEAD + 1];
 #pragma unroll
     for (int s = 0; s < AHEAD; s++)
@@ -151,11 +155,12 @@ __global__ void __launch_bounds__(32 * WARPS, 1) product_normed(const struct tt_
 #pragma unroll
     for (int i = 0; i < TILES; i++)
         tt_ldmatrix4(a[i], base + i * 16 * LINE);
+    int tile = first;
 #pragma unroll 1
-    for (int n0 = wn * 64; n0 < g.n; n0 += COLUMNS) {
-        /* what follows the last is read, not used: it must lie inside */
-        const uint4 *after = n0 + COLUMNS < g.n ? weight + NW * STEPS * 128 : weight;
-        const int column = n0 + lane % 4 * 2;
+    for (int t = 0; t < tiles; t++) {
+        const int column = tile * COLUMNS + wn * 64 + lane % 4 * 2;
+        tile = tile + 1 < tiles ? tile + 1 : 0;
+        const uint4 *after = packed + (size_t)tile * NW * STEPS * 128; /* after the last: not used */
         warp_acc acc;
         start(acc, g.bias + column);
 #pragma unroll
@@ -195,7 +200,9 @@ __global__ void __launch_bounds__(32 * WARPS, 1) product_added(const struct tt_k
         LINE = 2 * CHUNK + 16,
         STEPS = CHUNK / 16,
         BUFFER = ROWS * LINE,
-        LOADS = ROWS * 16 / 256
+        LOADS = ROWS * 16 / 256,
+        AHEAD = 2,
+        RING = 4
     };
     extern __shared__ __align__(16) unsigned char shared[];
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, wm = warp % MW, wn = warp / MW;
@@ -205,16 +212,16 @@ __global__ void __launch_bounds__(32 * WARPS, 1) product_added(const struct tt_k
     unsigned char *a_to = shared + first * LINE + part * 16;
     const uint32_t base = tt_shared_address(shared) + (wm * 16 * TILES + lane % 16) * LINE + lane / 16 * 16;
     uint4 wait[LOADS];
-    auto fetch =
-        [&](int k0) { /* columns past k are zero, rows past the end are the last row */
+    /* columns past k are zero: chunks are whole; rows past the end are the last row */
+    auto fetch = [&](int k0) {
 #pragma unroll
-                      for (int i = 0; i < LOADS; i++) {
-                          const int row = min(row0 + first + i * 16, g.rows - 1), column = k0 + part * 8;
-                          wait[i] = make_uint4(0, 0, 0, 0);
-                          if (column < g.k)
-                              wait[i] = *reinterpret_cast<const uint4 *>(g.a + (size_t)row * g.k + column);
-                      }
-        };
+        for (int i = 0; i < LOADS; i++) {
+            const int row = min(row0 + first + i * 16, g.rows - 1), column = k0 + part * 8;
+            wait[i] = make_uint4(0, 0, 0, 0);
+            if (column < g.k)
+                wait[i] = *reinterpret_cast<const uint4 *>(g.a + (size_t)row * g.k + column);
+        }
+    };
     auto put = [&](int buffer) {
 #pragma unroll
         for (int i = 0; i < LOADS; i++)
@@ -224,16 +231,17 @@ __global__ void __launch_bounds__(32 * WARPS, 1) product_added(const struct tt_k
     const int column = wn * 64 + lane % 4 * 2;
     warp_acc acc;
     uint32_t a[TILES][4];
-    tt_frag_b b[3];
+    tt_frag_b b[RING];
+    const int steps = g.k / 16;
     fetch(0);
-    tt_load_b(b[0], weight);
-    tt_load_b(b[1], weight + 128);
+#pragma unroll
+    for (int s = 0; s < AHEAD; s++)
+        tt_load_b(b[s], weight + min(s, steps - 1) * 128);
     start(acc, g.bias + column);
     if (g.add)
         add_rows(acc, g, row0 + wm * TILES * 16 + lane / 4, column);
     put(0);
     __syncthreads();
-    const int steps = g.k / 16;
 #pragma unroll 1
     for (int s0 = 0; s0 < steps; s0 += STEPS) {
         const int buffer = s0 / STEPS & 1;
@@ -243,17 +251,11 @@ __global__ void __launch_bounds__(32 * WARPS, 1) product_added(const struct tt_k
             tt_ldmatrix4(a[i], at + i * 16 * LINE);
         if (s0 + STEPS < steps)
             fetch((s0 + STEPS) * 16);
-        const int left = steps - s0;
 #pragma unroll
-        for (int s = 0; s < STEPS; s += 2)
-            if (s < left) { /* k is a multiple of 32 */
-                tt_load_b(b[2], weight + min(s0 + s + 2, steps - 1) * 128);
-                step<K16>(acc, a, b[0], at + (s + 1) % STEPS * 32, 16 * LINE);
-                b[0] = b[2];
-                tt_load_b(b[2], weight + min(s0 + s + 3, steps - 1) * 128);
-                step<K16>(acc, a, b[1], at + (s + 2) % STEPS * 32, 16 * LINE);
-                b[1] = b[2];
-            }
+        for (int s = 0; s < STEPS; s++) {
+            tt_load_b(b[(s + AHEAD) % RING], weight + min(s0 + s + AHEAD, steps - 1) * 128);
+            step<K16>(acc, a, b[s % RING], at + (s + 1) % STEPS * 32, 16 * LINE);
+        }
         if (s0 + STEPS < steps)
             put(buffer ^ 1);
         __syncthreads();

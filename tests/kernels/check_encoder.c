@@ -162,7 +162,7 @@ static void check_encode_rows(int rows, enum tt_k_mma mma)
         e.gamma[o] = kern_upload(gamma[o], sizeof(float) * (o ? 128 : 64));
         e.beta[o] = kern_upload(beta[o], sizeof(float) * (o ? 128 : 64));
     }
-    tt_pack_matrix_f16(packed2, matrix, 256, 128);
+    tt_pack_left_f16(packed2, matrix, 256, 128);
     e.weight2 = kern_upload(packed2, 256 * 128 * 2 + 2048);
     KERN_RUN(out, tt_k_encode_f16(&e, mma, NULL));
     kern_verdict(&out, want, (size_t)rows * OUT_ROW, 1, 1e-3, 1e-2, "encode_f16 k%d %d rows",
