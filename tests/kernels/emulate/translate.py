@@ -1,0 +1,23 @@
+#!/usr/bin/env python3
+"""translate.py IN.cu OUT.cpp: a kernel's source for the CPU (emulate.h).
+
+Launches, dynamic shared memory and instructions written in asm become calls; what is left of these is an error.
+"""
+import re
+import sys
+
+text = open(sys.argv[1], encoding="utf-8").read()
+rules = [
+    (r"([\w<>]+)<<<([^;]*?),\s*([^,;]*?),\s*(\w+),\s*\(cudaStream_t\)stream>>>\(\*(\w+)\);",
+     r"emulate_launch(\2, \3, \4, [=] { \1(*\5); });"),
+    (r"extern __shared__ [^;]*? shared\[\];", r"unsigned char *shared = emulate_shared;"),
+    (r"uint32_t x;\s*asm volatile\(\"movmatrix.*?\(tt_pack\((.*?)\)\)\);\s*return x;",
+     r"return emulate_transpose(tt_pack(\1));"),
+    (r"asm\(\"rcp\.approx[^;]*?;\"\s*:\s*\"=f\"\((\w+)\)\s*:\s*\"f\"\((.*?)\)\);", r"\1 = 1.0f / (\2);"),
+    (r"asm\(\"ex2\.approx[^;]*?;\"\s*:\s*\"=f\"\((\w+)\)\s*:\s*\"f\"\((.*?)\)\);", r"\1 = exp2f(\2);"),
+]
+for pattern, replacement in rules:
+    text = re.sub(pattern, replacement, text, flags=re.S)
+if re.search(r"\basm\b|<<<", text):
+    sys.exit(f"{sys.argv[1]}: an instruction or launch that translate.py does not know")
+open(sys.argv[2], "w", encoding="utf-8").write(text)
