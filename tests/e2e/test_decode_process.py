@@ -11,14 +11,11 @@ import time
 import unittest
 
 from decode_tools import BIN, DECODER, DUMP, Folder, dump_command, ffmpeg, main, marked, write_video
+from programs import sanitized
 
 CONFINED = DUMP.with_name("decode-confined")
 # These fail with an errno, because libraries try them and cope; every other forbidden call kills.
 SOFT = {"open_file", "openat_file", "open_proc", "stat_file", "clone3_process"}
-
-
-def sanitized():
-    return b"__asan_init" in DECODER.read_bytes()
 
 
 def status_of(pid):
@@ -84,7 +81,7 @@ class Confinement(LongVideo):
             self.assertEqual((status["Seccomp"], status["NoNewPrivs"]), ("2", "1"))
             self.assertEqual(status["Threads"], "1")
             links = {int(name): os.readlink(f"/proc/{held.pid}/fd/{name}") for name in os.listdir(f"/proc/{held.pid}/fd")}
-            if sanitized():
+            if sanitized(DECODER):
                 links.pop(2)
                 links[2] = "/dev/null"
             self.assertEqual({fd: links[fd] for fd in (0, 1, 2)}, dict.fromkeys((0, 1, 2), "/dev/null"))
@@ -98,7 +95,7 @@ class Confinement(LongVideo):
             for name, soft in (("Max cpu time", "14400"), ("Max file size", "0"), ("Max core file size", "0"),
                                ("Max open files", "6"), ("Max locked memory", "0")):
                 self.assertRegex(limits, f"{name} +{soft} ")
-            if not sanitized():
+            if not sanitized(DECODER):
                 self.assertRegex(limits, f"Max address space +{4 << 30} +{4 << 30} ")
             environment = pathlib.Path(f"/proc/{held.pid}/environ").read_bytes()
             names = {entry.split(b"=")[0] for entry in environment.split(b"\0") if entry}
@@ -137,7 +134,7 @@ class Confinement(LongVideo):
                 self.assertEqual(self.attempt(name), 0)
         for name in names[split + 1:]:
             with self.subTest(name):
-                if sanitized() and name == "write_stderr":
+                if sanitized(DECODER) and name == "write_stderr":
                     continue
                 self.assertEqual(self.attempt(name), 1 if name in SOFT else -signal.SIGSYS)
         self.assertFalse(os.path.exists("/tmp/tiletrack-must-not-be"))
@@ -152,7 +149,7 @@ class Confinement(LongVideo):
             self.assertEqual(held.go_on()["frames"], 30)
 
     def test_who_links_libav(self):
-        if sanitized():
+        if sanitized(DECODER):
             self.skipTest("sanitizers link more")
         allowed = ("libavformat.", "libavcodec.", "libavutil.", "libswscale.", "libseccomp.", "libc.", "libm.", "ld-linux")
         for program in sorted(BIN.iterdir()):
@@ -178,7 +175,7 @@ class Limits(LongVideo):
         self.assert_bad(self.long, "320x240", "max_pixels", options=("--max-pixels", 320 * 240 - 1))
         self.assertEqual(self.dump(self.long, "--max-pixels", 320 * 240, "--stop-after", 3)["status"], "ok")
         self.assertEqual(self.dump(large)["frames"], 3)
-        if not sanitized():
+        if not sanitized(DECODER):
             self.assert_bad(large, "needs more memory than 270 MiB", "memory_bytes", options=("--memory-mib", 270))
             too_little = self.dump(large, "--memory-mib", 20)
             self.assertEqual(too_little["status"], "refuse")
@@ -223,7 +220,7 @@ class Lives(LongVideo):
                                      (signal.SIGSEGV, "bad_input", "SIGSEGV"), (signal.SIGFPE, "bad_input", "SIGFPE"),
                                      (signal.SIGSYS, "bad_input", "forbidden system call"),
                                      (signal.SIGXCPU, "bad_input", "cpu_seconds")):
-            if sanitized() and number in (signal.SIGSEGV, signal.SIGFPE):
+            if sanitized(DECODER) and number in (signal.SIGSEGV, signal.SIGFPE):
                 continue
             with self.subTest(number), Held(self.long) as held:
                 os.kill(held.pid, number)
