@@ -14,11 +14,11 @@
 #include "config/config.h"
 #include "core/log.h"
 #include "daemon/clock.h"
-#include "daemon/metrics.h"
-#include "daemon/queue.h"
-#include "daemon/spool.h"
-#include "daemon/spool_scan.h"
-#include "daemon/supervisor.h"
+#include "daemon/report/metrics.h"
+#include "daemon/spool/queue.h"
+#include "daemon/spool/spool.h"
+#include "daemon/spool/scan.h"
+#include "daemon/supervisor/supervisor.h"
 
 #include <uv.h>
 

@@ -6,7 +6,7 @@
  */
 #include "daemon/feed.h"
 
-#include "daemon/jobs.h"
+#include "daemon/jobs/jobs.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -10,15 +10,15 @@
  * the end: no new jobs, running ones finish or are put back, workers are gone, everything is closed. Whatever
  * happens in between, what is on disk is enough to go on (docs/SPOOL.md).
  */
-#include "daemon/control.h"
+#include "daemon/report/control.h"
 #include "daemon/daemon.h"
 #include "daemon/feed.h"
-#include "daemon/hook.h"
-#include "daemon/jobs.h"
-#include "daemon/notify.h"
-#include "daemon/overrides.h"
+#include "daemon/jobs/hook.h"
+#include "daemon/jobs/jobs.h"
+#include "daemon/report/notify.h"
+#include "daemon/jobs/overrides.h"
 #include "daemon/reload.h"
-#include "daemon/report.h"
+#include "daemon/report/report.h"
 
 #include "core/install.h"
 

@@ -8,9 +8,9 @@
 
 #include "config/options.h"
 #include "daemon/feed.h"
-#include "daemon/notify.h"
-#include "daemon/overrides.h"
-#include "daemon/report.h"
+#include "daemon/report/notify.h"
+#include "daemon/jobs/overrides.h"
+#include "daemon/report/report.h"
 
 #include <errno.h>
 #include <stdio.h>

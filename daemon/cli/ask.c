@@ -1,7 +1,7 @@
-/* daemon/cli/ask.c: the other end of daemon/control.c. */
+/* daemon/cli/ask.c: the other end of daemon/report/control.c. */
 #include "daemon/cli/ask.h"
 
-#include "daemon/spool_name.h"
+#include "daemon/spool/name.h"
 
 #include <errno.h>
 #include <getopt.h>

@@ -7,7 +7,7 @@
 #include "daemon/cli/ask.h"
 
 #include "core/fsio.h"
-#include "daemon/spool_name.h"
+#include "daemon/spool/name.h"
 
 #include <errno.h>
 #include <fcntl.h>

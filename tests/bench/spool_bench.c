@@ -6,7 +6,7 @@
  * is ready, of the longest step of either (1,000 names), of a claim and of a whole job, and the memory that
  * the queue took. Exits with 1 where 100,000 files take more than 2 s or 100 MB, or a claim more than 100 ms.
  */
-#include "daemon/spool_scan.h"
+#include "daemon/spool/scan.h"
 
 #include <fcntl.h>
 #include <stdio.h>

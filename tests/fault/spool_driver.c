@@ -7,7 +7,7 @@
  * always fails. A result's text is "of " and the video's text, so the test can tell what was tracked.
  * FOREVER: waits for more instead of exiting.
  */
-#include "daemon/spool_scan.h"
+#include "daemon/spool/scan.h"
 
 #include <fcntl.h>
 #include <stdio.h>

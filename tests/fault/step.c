@@ -3,7 +3,7 @@
  * TT_KILL_AT: the number of the step, from 1; without it steps only count. The step's name goes to descriptor
  * 3 first, where the test listens.
  */
-#include "daemon/step.h"
+#include "daemon/spool/step.h"
 
 #include <signal.h>
 #include <stdlib.h>

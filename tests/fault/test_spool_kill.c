@@ -481,11 +481,12 @@ static void no_step_was_missed(void **state)
                       by_syscall ? "system calls have no names" : "TILETRACK_SOURCE is not set");
         skip();
     }
-    snprintf(command, sizeof command,
-             "cat '%s'/daemon/*.c | tr '\\n' ' ' | grep -o 'TT_STEP([^;]*;' | grep -o '\"[a-z-]*\"' | tr -d "
-             "'\"' | "
-             "sort -u",
-             source);
+    snprintf(
+        command, sizeof command,
+        "cat '%s'/daemon/spool/*.c | tr '\\n' ' ' | grep -o 'TT_STEP([^;]*;' | grep -o '\"[a-z-]*\"' | tr -d "
+        "'\"' | "
+        "sort -u",
+        source);
     names = popen(command, "r");
     assert_non_null(names);
     while (fscanf(names, "%63s", name) == 1) {

@@ -3,7 +3,7 @@
 #ifndef TT_TESTS_SPOOL_FIXTURE_H
 #define TT_TESTS_SPOOL_FIXTURE_H
 
-#include "daemon/spool_internal.h"
+#include "daemon/spool/internal.h"
 
 #include <dirent.h>
 #include <errno.h>

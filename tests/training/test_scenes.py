@@ -46,14 +46,14 @@ def texture_place(scene, owner, point):
     """Where a surface point is on its texture (unfolded)."""
     if owner < scenes.LAYERS:
         uv = scene['uv'][0, owner]
-        return uv[:, :2] @ point[:2] + uv[:, 2]
+        return uv[:, :2] @ point[:2] + uv[:, 2] + point[2] * np.array(scenes.BACK)
     uv = scene['solid_uv'][0, owner - scenes.LAYERS]
     return uv[:, :3] @ point + uv[:, 3]
 
 
 def thin(scene):
     """Every STEP-th frame of a scene."""
-    for key in ('plane', 'inverse', 'phase', 'flicker', 'footprint', 'ray', 'back', 'light', 'shine', 'tracks', 'hidden'):
+    for key in ('plane', 'inverse', 'phase', 'crease', 'flicker', 'footprint', 'ray', 'back', 'light', 'shine', 'tracks', 'hidden'):
         if key in scene:
             scene[key] = scene[key][:, :, ::STEP]
     for key in ('lens', 'gain', 'offset', 'gamma', 'shadow'):
@@ -77,7 +77,7 @@ class Fiducials(unittest.TestCase):
     def setUpClass(cls):
         cls.textures = Dots()
 
-    def follow(self, recipe, solids, first, count):
+    def follow(self, recipe, solids, first, count, among):
         """Errors (px) of visible points away from edges, and light where hidden / where visible."""
         errors, lit, unlit = [], [], []
         for index in range(first, first + count):
@@ -85,7 +85,7 @@ class Fiducials(unittest.TestCase):
             self.textures.photos = np.arange(6)
             scene = scenes.draw_batch(recipe_, self.textures, 9, index, 1, (FRAMES - 1) * STEP + 1, 12)
             owners = scene['owner'][0]
-            wanted = np.flatnonzero(owners >= scenes.LAYERS) if solids else np.flatnonzero(owners > 0)
+            wanted = np.flatnonzero(owners >= scenes.LAYERS if solids else np.isin(owners, among))
             if not len(wanted):
                 continue
             n = wanted[0]
@@ -159,8 +159,8 @@ class Fiducials(unittest.TestCase):
         value = colour[0] - 0.5 * (bend * (part * (1 - part) + 1 / 16)).sum(1)
         return float(np.linalg.norm(np.linalg.solve(slope, value - 0.5)))
 
-    def check(self, recipe, solids, first, count=14):
-        errors, lit, unlit = self.follow(recipe, solids, first, count)
+    def check(self, recipe, solids, first, count=14, among=range(1, scenes.LAYERS)):
+        errors, lit, unlit = self.follow(recipe, solids, first, count, among)
         errors = errors[np.isfinite(errors)]
         print(f'{self.id().split(".")[-1]}: {len(errors)} dots, 95 % within {np.quantile(errors, 0.95):.4f} px, '
               f'lit {np.median(lit):.2f} ({(lit > 0.35).mean():.2f}), hidden {len(unlit)} '
@@ -174,6 +174,9 @@ class Fiducials(unittest.TestCase):
 
     def test_layers(self):
         self.check(dict(limbs=0.5, cloth=0.8), 0, 100)
+
+    def test_folds(self):
+        self.check(dict(fold=1, cloth=0.8), 0, 500, count=30, among=scenes.FOLDING)
 
     def test_turning_solids(self):
         self.check(dict(orbit=0, creature=0, tumble=0.3, shake=0.8), 1, 200)

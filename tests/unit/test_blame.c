@@ -1,5 +1,5 @@
 /* tests/unit/test_blame.c: whose fault it was. */
-#include "daemon/blame.h"
+#include "daemon/jobs/blame.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
 /* tests/unit/test_control.c: the control socket's lines, and clients that misbehave. */
-#include "daemon/control.h"
+#include "daemon/report/control.h"
 
 #include <setjmp.h>
 #include <signal.h>

@@ -1,5 +1,5 @@
 /* tests/unit/test_devices.c: what `devices` becomes, with the driver's files in a folder of the test. */
-#include "daemon/devices.h"
+#include "daemon/supervisor/devices.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

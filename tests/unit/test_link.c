@@ -1,6 +1,6 @@
 /* tests/unit/test_link.c: a worker process and its stream. The worker is this program itself, started again
  * by the link; the environment says what it does. */
-#include "daemon/link.h"
+#include "daemon/supervisor/link.h"
 
 #include <errno.h>
 #include <fcntl.h>

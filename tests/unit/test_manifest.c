@@ -1,6 +1,6 @@
 /* tests/unit/test_manifest.c: names are bytes and stay what they are; manifests are read back as written, and
  * damaged ones are refused. */
-#include "daemon/manifest.h"
+#include "daemon/spool/manifest.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
 /* tests/unit/test_metrics.c: the text for Prometheus. promtool judges it in tests/e2e. */
-#include "daemon/metrics.h"
+#include "daemon/report/metrics.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

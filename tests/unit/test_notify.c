@@ -1,5 +1,5 @@
 /* tests/unit/test_notify.c: what goes to systemd's socket. */
-#include "daemon/notify.h"
+#include "daemon/report/notify.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

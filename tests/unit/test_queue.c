@@ -1,5 +1,5 @@
 /* tests/unit/test_queue.c: who is next, against a model that searches; backoff. */
-#include "daemon/queue.h"
+#include "daemon/spool/queue.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

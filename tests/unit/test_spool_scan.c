@@ -1,7 +1,7 @@
 /* tests/unit/test_spool_scan.c: what becomes a job and when, by a made-up clock and real files. */
 #include "tests/support/spool_fixture.h"
 
-#include "daemon/spool_scan.h"
+#include "daemon/spool/scan.h"
 
 enum { SETTLE = 2000, BLIND = 10000 };
 

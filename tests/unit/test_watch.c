@@ -1,5 +1,5 @@
 /* tests/unit/test_watch.c: the settle rule by a made-up clock; inotify's events on real directories. */
-#include "daemon/watch.h"
+#include "daemon/spool/watch.h"
 
 #include <dirent.h>
 #include <fcntl.h>

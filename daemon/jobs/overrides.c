@@ -1,0 +1,83 @@
+/* daemon/jobs/overrides.c: a directory's own configuration, read anew for each job.
+ *
+ * Somebody else's file: it is opened without following links and believed only as far as config/ checks it.
+ */
+#include "daemon/jobs/overrides.h"
+
+#include "core/clip.h"
+#include "daemon/spool/internal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+enum tt_status tt_overrides_check(const struct tt_config *config, struct tt_error *err)
+{
+    if (config->tracker.clip_frames != TT_CLIP_FRAMES)
+        return tt_fail(err, TT_REFUSE,
+                       "tracker.clip_frames: this version tracks %d frames together, not %lld",
+                       TT_CLIP_FRAMES, (long long)config->tracker.clip_frames);
+    if (config->output.overlay)
+        return tt_fail(err, TT_REFUSE, "output.overlay: this version writes no overlay");
+    return TT_OK;
+}
+
+static enum tt_status check_against(const struct tt_config *own, const struct tt_config *base,
+                                    const char *name, struct tt_error *err)
+{
+    if (strcmp(own->tracker.model, base->tracker.model) != 0)
+        return tt_fail(err, TT_BAD_INPUT, "%s: tracker.model: this version runs one model for all videos",
+                       name);
+    if (tt_overrides_check(own, err))
+        return tt_fail(err, TT_BAD_INPUT, "%s: what it wants cannot be done by this version", name);
+    return TT_OK;
+}
+
+static void copy(struct tt_overrides *overrides, const struct tt_config *config)
+{
+    *overrides = (struct tt_overrides){.grid = config->tracker.grid,
+                                       .overlap_frames = config->tracker.overlap_frames,
+                                       .occlusion_threshold = config->tracker.occlusion_threshold};
+}
+
+/* *own: owned by the caller; NULL: the directory has no file of its own. */
+static enum tt_status load(struct tt_config **own, const struct tt_config *config, const char *directory,
+                           const char *name, struct tt_error *err)
+{
+    int root_fd = open(config->spool.root, O_RDONLY | O_DIRECTORY | O_CLOEXEC), fd = -1;
+    enum tt_status status = TT_OK;
+
+    *own = NULL;
+    if (root_fd >= 0)
+        fd = tt_fs_open_directory(root_fd, directory, false);
+    if (fd >= 0)
+        status = tt_config_load_directory(own, config, fd, name, NULL, err);
+    tt_fs_close(fd);
+    tt_fs_close(root_fd);
+    return status;
+}
+
+enum tt_status tt_overrides_read(struct tt_overrides *overrides, const struct tt_config *config,
+                                 const char *source, struct tt_error *err)
+{
+    size_t bytes = tt_path_directory(source);
+    char directory[PATH_MAX], name[PATH_MAX + 32];
+    struct tt_config *own = NULL;
+    enum tt_status status = TT_OK;
+
+    if (config->spool.recursive && bytes > 0) {
+        snprintf(directory, sizeof directory, "incoming/%.*s", (int)bytes, source);
+        snprintf(name, sizeof name, "%s/tiletrack.yaml", directory);
+        status = load(&own, config, directory, name, err);
+        if (status == TT_REFUSE)
+            status = err->status = TT_BAD_INPUT;
+        if (!status && own)
+            status = check_against(own, config, name, err);
+    }
+    if (!status)
+        copy(overrides, own ? own : config);
+    tt_config_free(own);
+    return status;
+}

@@ -1,0 +1,25 @@
+/* daemon/jobs/overrides.h: what `tracker` and `output` are for a video: the configuration's, or those of a
+ * tiletrack.yaml that lies in its sub-directory of incoming/. */
+#ifndef TT_DAEMON_JOBS_OVERRIDES_H
+#define TT_DAEMON_JOBS_OVERRIDES_H
+
+#include "config/config.h"
+#include "core/status.h"
+
+#include <stdint.h>
+
+struct tt_overrides {
+    int64_t grid, overlap_frames;
+    double occlusion_threshold;
+};
+
+/* source: the video's path relative to incoming/. Only the directory that the video lies in counts, and only
+ * where spool.recursive is set. TT_BAD_INPUT: that file is wrong (the text says where), or it wants what this
+ * version cannot do. */
+enum tt_status tt_overrides_read(struct tt_overrides *overrides, const struct tt_config *config,
+                                 const char *source, struct tt_error *err);
+
+/* What a configuration may say but this version cannot do. TT_REFUSE. */
+enum tt_status tt_overrides_check(const struct tt_config *config, struct tt_error *err);
+
+#endif
