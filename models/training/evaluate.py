@@ -13,7 +13,7 @@ import torch
 import model as M
 from scenes import Recipe, draw_batch
 
-EVALUATION = dict(seed=4242, frames=47, queries=64, clips=64, recipe=Recipe())
+EVALUATION = dict(seed=4242, frames=47, queries=64, clips=64, recipe=Recipe(fold=0.0))    # older than folding: left comparable
 THRESHOLDS = (1, 2, 4, 8, 16)
 
 

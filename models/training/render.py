@@ -8,7 +8,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from scenes import LAYERS, SIZE, SOLIDS, SPLIT
+from scenes import BACK, FOLDING, LAYERS, SIZE, SOLIDS, SPLIT
 
 TEXTURE = 512           # side of a texture, and
 MASK = 256              # of a silhouette, at level 0 of their mip chains
@@ -68,9 +68,11 @@ def pixel_grid(device):
     return g.view(1, 1, 1, SIZE), g.view(1, 1, SIZE, 1)
 
 
-def paint_layer(video, texels, masks, inverse, k, a, phase, mask, colour, uv, lod, mask_lod, gain, bias, flicker, opaque):
+def paint_layer(video, texels, masks, inverse, k, a, phase, mask, colour, uv, lod, mask_lod, gain, bias, flicker, opaque,
+                fold=None, crease=None):
     """One layer of every clip over video. inverse [B,T,3,3], k, a [B,3,2], phase [B,T,3], mask, colour [B] (first
-    texels), uv [B,2,3], lod, mask_lod, flicker [B,T], gain, bias [B,3], opaque [B]."""
+    texels), uv [B,2,3], lod, mask_lod, flicker [B,T], gain, bias [B,3], opaque [B]; fold [B,2] and crease [B,T] where it
+    may be folded."""
     x, y = pixel_grid(video.device)
     m = inverse[..., None, None]
     c = m[:, :, 2, 0] * x + m[:, :, 2, 1] * y + m[:, :, 2, 2]
@@ -80,17 +82,29 @@ def paint_layer(video, texels, masks, inverse, k, a, phase, mask, colour, uv, lo
     wx = torch.where(behind, far, (m[:, :, 0, 0] * x + m[:, :, 0, 1] * y + m[:, :, 0, 2]) / c)
     wy = torch.where(behind, far, (m[:, :, 1, 0] * x + m[:, :, 1, 1] * y + m[:, :, 1, 2]) / c)
     one = lambda t: t[:, None, None, None]
-    u, v = wx, wy
-    for i in range(k.shape[1]):
-        s = torch.sin(wx * one(k[:, i, 0]) + wy * one(k[:, i, 1]) + phase[:, :, i, None, None])
-        u, v = u + s * one(a[:, i, 0]), v + s * one(a[:, i, 1])
-    cover = fetch_cover(masks, one(mask), mask_lod[..., None, None], u, v)
+
+    def waved(x, y):
+        u, v = x, y
+        for i in range(k.shape[1]):
+            s = torch.sin(x * one(k[:, i, 0]) + y * one(k[:, i, 1]) + phase[:, :, i, None, None])
+            u, v = u + s * one(a[:, i, 0]), v + s * one(a[:, i, 1])
+        return u, v, fetch_cover(masks, one(mask), mask_lod[..., None, None], u, v)
+
+    u, v, cover = waved(wx, wy)
     cover = torch.maximum(cover, one(opaque))
-    tu = u * one(uv[:, 0, 0]) + v * one(uv[:, 0, 1]) + one(uv[:, 0, 2])
-    tv = u * one(uv[:, 1, 0]) + v * one(uv[:, 1, 1]) + one(uv[:, 1, 2])
+    back = torch.zeros_like(u)
+    if fold is not None:                    # see scenes.layer_at; the crease is as soft as one pixel
+        beyond = wx * one(fold[:, 0]) + wy * one(fold[:, 1]) - crease[..., None, None]
+        fu, fv, flap = waved(wx - 2 * beyond * one(fold[:, 0]), wy - 2 * beyond * one(fold[:, 1]))
+        top = flap > 0.5
+        u, v, back = torch.where(top, fu, u), torch.where(top, fv, v), top.float()
+        pixel = torch.exp2(mask_lod + 0.2)[..., None, None] * (2 / MASK)
+        cover = torch.maximum(cover, flap) * (0.5 - beyond / pixel).clamp(0, 1)
+    tu = u * one(uv[:, 0, 0]) + v * one(uv[:, 0, 1]) + one(uv[:, 0, 2]) + back * BACK[0]
+    tv = u * one(uv[:, 1, 0]) + v * one(uv[:, 1, 1]) + one(uv[:, 1, 2]) + back * BACK[1]
     rgb = torch.stack(fetch_colour(texels, one(colour), lod[..., None, None], tu, tv), 2)
     rgb = (rgb * gain[:, None, :, None, None] + bias[:, None, :, None, None]).clamp(0, 1)
-    rgb = rgb * flicker[..., None, None, None]
+    rgb = rgb * flicker[..., None, None, None] * (1 - 0.3 * back)[:, :, None]
     cover = cover[:, :, None]
     return (video * (1 - cover) + rgb * cover).to(video.dtype)
 
@@ -264,7 +278,7 @@ class Renderer:
     def moment(self, b, s):
         """The scenes at the s-th moment of each frame."""
         pick = lambda key: b[key][:, :, s::b['sub']].contiguous()
-        inverse, phase, flicker = pick('inverse'), pick('phase'), pick('flicker')
+        inverse, phase, flicker, crease = pick('inverse'), pick('phase'), pick('flicker'), pick('crease')
         footprint = torch.log2(pick('footprint').clamp(min=1e-6))
         B, _, T = inverse.shape[:3]
         stretch = torch.log2((b['uv'][..., 0, 0] * b['uv'][..., 1, 1] - b['uv'][..., 0, 1] * b['uv'][..., 1, 0]).abs()
@@ -280,7 +294,8 @@ class Renderer:
             video = self.paint_layer(video, self.texels, self.masks, part(inverse), part(b['wave_k']), part(b['wave_a']),
                                      part(phase), part(b['mask']) * chain(MASK), part(b['colour']) * chain(TEXTURE),
                                      part(b['uv']), part(lod), part(mask_lod), part(b['layer_gain']),
-                                     part(b['layer_bias']), part(flicker), opaque)
+                                     part(b['layer_bias']), part(flicker), opaque,
+                                     *((part(b['fold']), part(crease)) if layer in FOLDING else ()))
         return video
 
     def solids(self, b, s, video):

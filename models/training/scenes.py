@@ -6,7 +6,7 @@ the truth can be tested without a GPU.
 
 A clip is painted in this order: a background and SPLIT-1 flat layers, the solids, then LAYERS-SPLIT flat layers before
 them. A layer is a textured plane patch with a silhouette, a homography a frame, and a waving deformation; layers may hang
-on one another as limbs. Solids are ellipsoids, cylinders and boxes (a room is a box seen from inside), depth-tested
+on one another as limbs, and two of them may be folded over along a moving crease. Solids are ellipsoids, cylinders and boxes (a room is a box seen from inside), depth-tested
 against one another; they turn, tumble, walk as jointed bodies, or are orbited by the camera.
 
 Coordinates: camera x right, y down, z forward; pixels are raster (the centre of the first one is 0.5,0.5); a layer's or a
@@ -24,6 +24,8 @@ LAYERS = 8              # the background is layer 0
 SPLIT = 5               # layers painted before the solids
 SOLIDS = 7
 WAVES = 3
+FOLDING = (3, 6)        # the layers that a crease may cross
+BACK = (0.37, 0.21)     # how far the picture on a layer's back lies from that of its front, in the texture's units
 FAR = 3.0               # depth of the background
 
 
@@ -39,6 +41,7 @@ class Recipe:
     occluder: float = 0.25          # a large layer that stays before the scene
     small: float = 0.3              # small layers and solids
     cloth: float = 0.45             # waving layers
+    fold: float = 0.3               # of the layers that can: folded over, front on front, along a moving crease
     plain: float = 0.10             # nearly textureless layers and solids
     repeat: float = 0.12            # textures repeated many times
     twins: float = 0.12             # several layers with the same texture and silhouette
@@ -235,6 +238,18 @@ def layer_waves(rng, recipe, times):
     speed = rng.uniform(-1.4, 1.4, (n, 1, WAVES)) * 2 * math.pi * (rng.random((n, 1, WAVES)) < 0.8)
     phase = rng.uniform(0, 2 * math.pi, (n, 1, WAVES)) + speed * times[None, :, None]
     return k, a, phase
+
+
+def layer_folds(rng, recipe, times):
+    """Creases across the layers' planes: fold [n,2] unit normals, crease [n,F]; what has fold.w > crease lies mirrored
+    on the rest, back side up."""
+    to = rng.uniform(0, 2 * math.pi, LAYERS)
+    crease = np.full((LAYERS, len(times)), 1e3)
+    for layer in FOLDING:
+        move = path(rng, times, fastest=1.0) * rng.uniform(0.1, 0.9)
+        if rng.random() < recipe.fold:
+            crease[layer] = np.clip(rng.uniform(0, 0.9) + move, -0.15, 1.5)
+    return np.stack([np.cos(to), np.sin(to)], -1), crease
 
 
 def layer_looks(rng, recipe, textures, room):
@@ -504,23 +519,41 @@ def wave(w, k, a, phase):
     return (np.sin((w[..., None, :] * k).sum(-1) + phase)[..., None] * a).sum(-2)
 
 
+def mirror(w, normal, beyond):
+    """w on the other side of a crease that it is `beyond`."""
+    return w - 2 * beyond[..., None] * normal
+
+
 class Truth:
     """Works on one moment a frame (the middle of the shutter)."""
 
     def __init__(self, scene, textures, T, sub):
         self.scene, self.textures, self.T = scene, textures, T
         mid = np.arange(T) * sub + sub // 2
-        self.plane, self.inverse, self.phase = (scene[k][:, mid] for k in ('plane', 'inverse', 'phase'))
+        self.plane, self.inverse, self.phase, self.crease = (scene[k][:, mid] for k in ('plane', 'inverse', 'phase', 'crease'))
         self.lens = scene['lens'][mid]
         self.solids = {k: scene[k][:, mid] if k in ('ray', 'back') else scene[k]
                        for k in ('ray', 'back', 'round', 'room')} if scene['has_solids'] else None
 
     def layer_at(self, layer, frame, x, y):
-        """Own coordinates and coverage of a layer at pixels."""
+        """Own point of a layer at pixels (u, v, and 1 on its back), its coverage, and whether the side is beyond doubt."""
         s = self.scene
         w = to_own(self.inverse[layer][frame], x, y)
-        u = w + wave(w, s['wave_k'][layer], s['wave_a'][layer], self.phase[layer][frame])
-        return u, np.ones(x.shape) if layer == 0 else self.textures.coverage(s['mask'][layer], u)
+        u = self.waved(layer, frame, w)
+        cover = np.ones(x.shape) if layer == 0 else self.textures.coverage(s['mask'][layer], u)
+        side, clear = np.zeros(x.shape, bool), np.ones(x.shape, bool)
+        if layer in FOLDING and self.crease[layer].min() < 1e2:
+            beyond = w @ s['fold'][layer] - self.crease[layer][frame]
+            mirrored = self.waved(layer, frame, mirror(w, s['fold'][layer], beyond))
+            flap = self.textures.coverage(s['mask'][layer], mirrored)
+            side, clear = flap > 0.5, (flap < 0.05) | (flap > 0.9)
+            u = np.where(side[..., None], mirrored, u)
+            cover = np.where(beyond > 0, 0, np.maximum(cover, flap))
+        return np.concatenate([u, side[..., None]], -1), cover, clear
+
+    def waved(self, layer, frame, w):
+        s = self.scene
+        return w + wave(w, s['wave_k'][layer], s['wave_a'][layer], self.phase[layer][frame])
 
     def surface(self, frame, x, y):
         """What is seen at pixels: owner (layer, or LAYERS+solid), own point [...,3], certainty of the ownership."""
@@ -532,11 +565,11 @@ class Truth:
                 owner = np.where(seen, LAYERS + which, owner)
                 point = np.where(seen[..., None], own, point)
                 sure |= seen
-            u, cover = self.layer_at(layer, frame, x, y)
+            own, cover, clear = self.layer_at(layer, frame, x, y)
             top = cover > 0.5
             owner = np.where(top, layer, owner)
-            point[..., :2] = np.where(top[..., None], u, point[..., :2])
-            sure = np.where(top, cover > 0.9, sure & (cover < 0.05))
+            point = np.where(top[..., None], own, point)
+            sure = np.where(top, (cover > 0.9) & clear, sure & (cover < 0.05))
         return owner, point, sure
 
     def follow(self, owner, point):
@@ -545,7 +578,7 @@ class Truth:
         xy, hidden = np.zeros((N, T, 2)), np.zeros((N, T), bool)
         flat = owner < LAYERS
         if flat.any():
-            xy[flat], hidden[flat] = self.follow_layers(owner[flat], point[flat, :2])
+            xy[flat], hidden[flat] = self.follow_layers(owner[flat], point[flat])
         if (~flat).any():
             xy[~flat], hidden[~flat] = self.follow_solids(owner[~flat] - LAYERS, point[~flat])
         hidden |= ((xy < 0) | (xy >= SIZE)).any(-1)
@@ -553,8 +586,9 @@ class Truth:
         frame = np.broadcast_to(np.arange(T), (N, T))
         rank = np.where(flat, owner, SPLIT - 0.5)[:, None]
         for layer in range(1, LAYERS):
-            _, cover = self.layer_at(layer, frame, where[..., 0], where[..., 1])
+            seen, cover, _ = self.layer_at(layer, frame, where[..., 0], where[..., 1])
             hidden |= (cover > 0.5) & (layer > rank)
+            hidden |= ((owner == layer) & (point[:, 2] == 0))[:, None] & (seen[..., 2] > 0)     # under its own flap
         if self.solids is not None:
             depth, _, _ = hit_solids(self.solids, frame, where[..., 0], where[..., 1])
             hidden |= np.isfinite(depth) & (rank < SPLIT - 0.5)
@@ -562,16 +596,21 @@ class Truth:
         hidden |= ((where < bars) | (where > SIZE - bars)).any(-1)
         return np.clip(xy, -2000, 2000), hidden
 
-    def follow_layers(self, layer, u):
+    def follow_layers(self, layer, point):
         s = self.scene
         k, a, phase = s['wave_k'][layer][:, None], s['wave_a'][layer][:, None], self.phase[layer]
-        u = u[:, None]
+        u = point[:, None, :2]
         w = np.broadcast_to(u, (len(layer), self.T, 2))
         for _ in range(12):                                     # the inverse of u = w + wave(w)
             w = u - wave(w, k, a, phase)
+        normal = s['fold'][layer][:, None]
+        beyond = (w * normal).sum(-1) - self.crease[layer]
+        folded = beyond > 0
+        w = np.where(folded[..., None], mirror(w, normal, beyond), w)
         h = (self.plane[layer] @ np.concatenate([w, np.ones(w.shape[:-1] + (1,))], -1)[..., None])[..., 0]
         behind = h[..., 2] < 1e-4
-        return h[..., :2] / np.where(behind, 1, h[..., 2])[..., None], behind
+        averted = folded != (point[:, 2:] > 0)                  # the other side is up
+        return h[..., :2] / np.where(behind, 1, h[..., 2])[..., None], behind | averted
 
     def follow_solids(self, which, point):
         s = self.solids
@@ -618,11 +657,12 @@ def draw_scene(recipe, textures, seed, index, T, N, solids, sub=1, interlaced=Fa
     camera = orbit_camera(rng, recipe, times, distance) if orbiting else film_camera(rng, recipe, times)
     plane = layer_planes(rng, recipe, times, camera)
     k, a, phase = layer_waves(rng, recipe, times)
+    fold, crease = layer_folds(np.random.default_rng([seed, index, 5]), recipe, times)
     mask, colour, uv = layer_looks(rng, recipe, textures, orbiting)
     gain, bias = colours(rng, LAYERS)
     flicker = 1 + path(rng, times, (LAYERS,)) * rng.uniform(0, 0.12, (LAYERS, 1))
     inverse = np.linalg.inv(plane)
-    scene = dict(plane=plane, inverse=inverse, lens=camera.lens, wave_k=k, wave_a=a, phase=phase, mask=mask,
+    scene = dict(plane=plane, inverse=inverse, lens=camera.lens, wave_k=k, wave_a=a, phase=phase, fold=fold, crease=crease, mask=mask,
                  colour=colour, uv=uv, layer_gain=gain, layer_bias=bias, flicker=np.clip(flicker, 0.5, 1.5),
                  has_solids=solids, interlaced=float(interlaced))
     scene['footprint'] = footprints(plane, inverse)

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 import cv2
 import numpy as np
 
-from scenes import LAYERS
+from scenes import BACK, LAYERS
 
 PACKAGES = ['plasma-workspace-wallpapers', 'lomiri-wallpapers-16.04', 'lomiri-wallpapers-20.04', 'ukui-wallpapers',
             'gnome-backgrounds', 'mate-backgrounds', 'gimp-data-extras', 'propaganda-debian', 'sweethome3d-textures-editor',
@@ -343,7 +343,7 @@ class Textures:
         flat = owner < LAYERS
         layer = np.where(flat, owner, 0)
         t = texture[layer]
-        place = (uv[layer][:, :, :2] @ point[:, :2, None])[..., 0] + uv[layer][:, :, 2]
+        place = (uv[layer][:, :, :2] @ point[:, :2, None])[..., 0] + uv[layer][:, :, 2] + point[:, 2:] * BACK
         if (~flat).any():
             solid = np.where(flat, 0, owner - LAYERS)
             t = np.where(flat, t, scene['solid_colour'][solid])
