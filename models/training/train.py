@@ -38,7 +38,7 @@ if hasattr(torch, '_inductor'):     # PyTorch 2.11's analysis of coalescing fail
 
 DEFAULTS = dict(size='small', start='../tiletrack-small.safetensors', batch=8, frames=24, queries=128, peak_rate=1e-3,
                 weight_decay=1e-3, warm_up=200, total_seconds=14400.0, ema=0.9995, clip=1.0, seed=20261130,
-                validation_clips=24, recipe={})
+                validation_clips=24, final={}, recipe={})
 CHECKPOINT_EVERY, LOG_EVERY = 120.0, 100
 
 
@@ -52,7 +52,19 @@ def read_config(path):
     unknown = set(given) - set(DEFAULTS)
     if unknown:
         raise ValueError(f'{path}: unknown entries {sorted(unknown)}')
+    wrong = set(given.get('final', {})) - {'after', 'batch', 'frames', 'queries'}
+    if wrong:
+        raise ValueError(f'{path}: unknown entries {sorted(wrong)} of final')
     return {**DEFAULTS, **given, 'recipe': json.loads(Recipe.parse(given.get('recipe', {})).text())}
+
+
+def for_sitting(config, seconds):
+    """The configuration of a sitting that begins `seconds` into the schedule: from final['after'] on, the final batch,
+    frames and queries. A sitting has one shape, since compiling another takes minutes."""
+    final = config['final']
+    if not final or seconds < final['after']:
+        return config
+    return {**config, **{k: v for k, v in final.items() if k != 'after'}}
 
 
 # -------------------------------------------------------------------------------------------------------- data
@@ -370,7 +382,7 @@ def sitting(config, resume, out, budget, pack, plain=False, max_steps=10 ** 9, w
             state = json.load(f)
     textures = Textures(pack, limit=limit, threads=os.cpu_count())
     workers = workers or max(1, min(14, os.cpu_count() - 2))
-    feed = Feed(config, textures, state['batch'] if state else 0, workers)
+    feed = Feed(for_sitting(config, state['seconds'] if state else 0.0), textures, state['batch'] if state else 0, workers)
     say(event='textures', photos=len(textures.photos), stamps=len(textures.stamps), s=round(time.time() - began, 1))
     device = 'cuda' if torch.cuda.is_available() else 'cpu'
     torch.manual_seed(config['seed'])
