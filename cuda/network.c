@@ -51,7 +51,7 @@ size_t tt_gpu_layout_track(struct tt_gpu *gpu, size_t used, size_t value, int vo
     struct tt_gpu_track *t = &gpu->track;
     unsigned char *base = gpu->work_slab;
     size_t queries = (size_t)gpu->query_tile, rows = queries * TT_CLIP_FRAMES;
-    size_t width = (size_t)gpu->shape->width, patches = (size_t)gpu->volume_tile * TT_CLIP_FRAMES * 2;
+    size_t width = (size_t)gpu->shape->width, patches = (size_t)gpu->volume_tile * TT_CLIP_FRAMES * 2, after;
 
     t->supports = tt_gpu_take(base, &used, queries * TT_SUPPORT_FLOATS * sizeof(float));
     t->query_frame = tt_gpu_take(base, &used, queries * sizeof(int));
@@ -60,12 +60,13 @@ size_t tt_gpu_layout_track(struct tt_gpu *gpu, size_t used, size_t value, int vo
     t->init = tt_gpu_take(base, &used, rows * 4 * sizeof(float));
     t->tokens = tt_gpu_take(base, &used, rows * TT_K_TOKEN * value);
     t->h = tt_gpu_take(base, &used, rows * width * sizeof(float));
-    t->normed = tt_gpu_take(base, &used, rows * width * value);
-    t->qkv = tt_gpu_take(base, &used, rows * width * 3 * value);
-    t->mixed = tt_gpu_take(base, &used, rows * width * value);
-    t->wide = tt_gpu_take(base, &used, rows * width * TT_MIXER_WIDENING * value);
+    /* the volumes are done with before the layers begin, qkv and mixed before wide is written */
+    after = used;
     t->volume = tt_gpu_take(base, &used, patches * (size_t)(TT_SUPPORT_AREA * volume_row) * value);
-    return used;
+    t->normed = tt_gpu_take(base, &after, rows * width * value);
+    t->wide = t->qkv = tt_gpu_take(base, &after, rows * width * 3 * value);
+    t->mixed = tt_gpu_take(base, &after, rows * width * value);
+    return used > after ? used : after;
 }
 
 static void layout(struct tt_gpu *gpu)

@@ -1,0 +1,240 @@
+/* tests/kernels/gpubench.c: one clip on the device, from its pixels to its tracks.
+ *
+ *     gpubench WEIGHTS [fp16|fp32] [--queries N] [--tile QUERIES,FRAMES] [--runs N] [--range] [--no-graphs]
+ *
+ * WEIGHTS: a file, or "small:SEED" or "base:SEED" for weights from the formula. The clip (47 frames of the
+ * formula's) lies on the device, query points are a grid in the first frame. Prints one JSON object: medians
+ * of device time over N runs (15), after two that warm up; the memory that the backend took beyond the
+ * context; the plan's tiles. --range: warms up, then runs once between cudaProfilerStart and
+ * cudaProfilerStop, for ncu's range replay; no times.
+ */
+#include "core/formula.h"
+#include "cuda/backend.h"
+#include "cuda/gpu.h"
+
+#include <cuda_profiler_api.h>
+#include <cuda_runtime_api.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_RUNS = 101 };
+
+struct bench {
+    const char *weights;
+    struct tt_backend_options options;
+    int queries, runs, range, no_graphs;
+    struct tt_gpu *gpu;
+    uint8_t *rgb; /* on the device, as the following */
+    int *frame;
+    float *xy;
+};
+
+static void die(const char *what, const char *text)
+{
+    fprintf(stderr, "gpubench: %s: %s\n", what, text);
+    exit(1);
+}
+
+static void check(int error, const char *what)
+{
+    if (error)
+        die(what, cudaGetErrorString((cudaError_t)error));
+}
+
+static void must(enum tt_status status, const struct tt_error *err)
+{
+    if (status)
+        die(tt_status_name(status), err->text);
+}
+
+static void *on_device(size_t bytes, const void *host)
+{
+    void *p;
+
+    check(cudaMalloc(&p, bytes), "memory");
+    check(cudaMemcpy(p, host, bytes, cudaMemcpyHostToDevice), "upload");
+    return p;
+}
+
+static int parse(struct bench *b, int argc, char **argv)
+{
+    for (int i = 2; i < argc; i++) {
+        const char *value = i + 1 < argc ? argv[i + 1] : "";
+
+        if (!strcmp(argv[i], "fp16") || !strcmp(argv[i], "fp32"))
+            b->options.precision = strcmp(argv[i], "fp16") ? TT_FP32 : TT_FP16;
+        else if (!strcmp(argv[i], "--range"))
+            b->range = 1;
+        else if (!strcmp(argv[i], "--no-graphs"))
+            b->no_graphs = 1;
+        else if (!strcmp(argv[i], "--queries") && ++i)
+            b->queries = atoi(value);
+        else if (!strcmp(argv[i], "--runs") && ++i)
+            b->runs = atoi(value);
+        else if (!strcmp(argv[i], "--tile") && ++i)
+            sscanf(value, "%d,%d", &b->options.tile.queries, &b->options.tile.frames);
+        else
+            return 0;
+    }
+    return argc > 1 && b->queries > 0 && b->runs > 0 && b->runs <= MOST_RUNS;
+}
+
+static struct tt_weights *open_weights(const char *name, void **formula)
+{
+    const struct tt_model_shape *shape = strncmp(name, "base:", 5) ? &tt_model_small : &tt_model_base;
+    struct tt_weights *weights = NULL;
+    struct tt_error err;
+    size_t size;
+
+    *formula = NULL;
+    if (strncmp(name, "base:", 5) && strncmp(name, "small:", 6)) {
+        must(tt_weights_open(&weights, name, &err), &err);
+        return weights;
+    }
+    *formula = tt_formula_weights(shape, strtoull(strchr(name, ':') + 1, NULL, 10), &size);
+    if (!*formula)
+        die(name, "no memory");
+    must(tt_weights_from_memory(&weights, name, *formula, size, &err), &err);
+    return weights;
+}
+
+static void make_inputs(struct bench *b)
+{
+    int side = (int)ceil(sqrt(b->queries));
+    uint8_t *rgb = malloc(TT_CLIP_BYTES);
+    float *xy = malloc((size_t)b->queries * 2 * sizeof *xy);
+    int *frame = calloc((size_t)b->queries, sizeof *frame);
+
+    if (!rgb || !xy || !frame)
+        die("inputs", "no memory");
+    tt_formula_clip(rgb, TT_CLIP_FRAMES);
+    for (int q = 0; q < b->queries; q++) {
+        xy[2 * q] = ((float)(q % side) + 0.5f) * TT_CLIP_SIZE / (float)side;
+        xy[2 * q + 1] = ((float)(q / side) + 0.5f) * TT_CLIP_SIZE / (float)side;
+    }
+    b->rgb = on_device(TT_CLIP_BYTES, rgb);
+    b->frame = on_device((size_t)b->queries * sizeof *frame, frame);
+    b->xy = on_device((size_t)b->queries * 2 * sizeof *xy, xy);
+    free(rgb);
+    free(xy);
+    free(frame);
+}
+
+/* The stages in order, each between two of events [5]; the first estimate's includes the supports, of all
+ * tiles. With more than one tile of query points the stages of tracking run in turn, so their times are those
+ * of the last tile. */
+static void run_clip(struct bench *b, cudaEvent_t *events)
+{
+    struct tt_gpu *gpu = b->gpu;
+    cudaStream_t stream = (cudaStream_t)gpu->stream;
+    int frames = gpu->frame_tile, tile = gpu->query_tile;
+
+    check(cudaEventRecord(events[0], stream), "event");
+    for (int f = 0; f < TT_CLIP_FRAMES; f += frames) {
+        int n = TT_CLIP_FRAMES - f < frames ? TT_CLIP_FRAMES - f : frames;
+
+        check(tt_gpu_features(gpu, b->rgb + (size_t)f * TT_FRAME_BYTES, f, n), "features");
+    }
+    check(cudaEventRecord(events[1], stream), "event");
+    for (int q = 0; q < b->queries; q += tile) {
+        int n = b->queries - q < tile ? b->queries - q : tile;
+
+        check(cudaMemcpyAsync(gpu->track.query_frame, b->frame + q, (size_t)n * sizeof(int),
+                              cudaMemcpyDeviceToDevice, stream),
+              "query points");
+        check(cudaMemcpyAsync(gpu->track.query_xy, b->xy + 2 * q, (size_t)n * 2 * sizeof(float),
+                              cudaMemcpyDeviceToDevice, stream),
+              "query points");
+        check(gpu->network->supports(gpu, n, TT_CLIP_FRAMES), "supports");
+        check(tt_gpu_run(gpu, TT_GPU_INITIALISE, n, TT_CLIP_FRAMES), "first estimate");
+        check(cudaEventRecord(events[2], stream), "event");
+        for (int pass = 0; pass < TT_REFINEMENTS; pass++)
+            check(tt_gpu_run(gpu, TT_GPU_REFINE, n, TT_CLIP_FRAMES), "refinement");
+    }
+    check(cudaEventRecord(events[3], stream), "event");
+}
+
+static int by_value(const void *a, const void *b)
+{
+    float x = *(const float *)a, y = *(const float *)b;
+
+    return (x > y) - (x < y);
+}
+
+static float median(const float (*ms)[4], int runs, int stage)
+{
+    float column[MOST_RUNS];
+
+    for (int i = 0; i < runs; i++)
+        column[i] = ms[i][stage];
+    qsort(column, (size_t)runs, sizeof *column, by_value);
+    return column[runs / 2];
+}
+
+static void measure(struct bench *b, struct tt_backend *backend, size_t taken)
+{
+    static float ms[MOST_RUNS + 2][4];
+    const struct tt_plan *plan = tt_backend_cuda.plan(backend);
+    cudaEvent_t events[4];
+
+    for (int i = 0; i < 4; i++)
+        check(cudaEventCreate(&events[i]), "event");
+    for (int i = 0; i < 2 + (b->range ? 0 : b->runs); i++) {
+        run_clip(b, events);
+        check(cudaEventSynchronize(events[3]), "clip");
+        for (int s = 0; s < 3; s++)
+            check(cudaEventElapsedTime(&ms[i][s], events[s], events[s + 1]), "event");
+        check(cudaEventElapsedTime(&ms[i][3], events[0], events[3]), "event");
+    }
+    if (b->range) {
+        check(cudaProfilerStart(), "range");
+        run_clip(b, events);
+        check(cudaDeviceSynchronize(), "range");
+        check(cudaProfilerStop(), "range");
+        return;
+    }
+    printf("{\"size\": \"%s\", \"precision\": \"%s\", \"path\": \"%s\", \"queries\": %d, \"tile\": [%d, %d], "
+           "\"features_ms\": %.3f, \"estimate_ms\": %.3f, \"refine_ms\": %.3f, \"all_ms\": %.3f, "
+           "\"device_bytes\": %zu, \"planned_bytes\": %lld}\n",
+           b->gpu->shape->name, b->options.precision == TT_FP16 ? "fp16" : "fp32",
+           b->options.arch ? b->options.arch : "native", b->queries, plan->tile.queries, plan->tile.frames,
+           (double)median((const float(*)[4])ms + 2, b->runs, 0),
+           (double)median((const float(*)[4])ms + 2, b->runs, 1),
+           (double)median((const float(*)[4])ms + 2, b->runs, 2),
+           (double)median((const float(*)[4])ms + 2, b->runs, 3), taken, (long long)plan->memory_bytes);
+}
+
+int main(int argc, char **argv)
+{
+    struct bench b = {.weights = argc > 1 ? argv[1] : NULL,
+                      .options = {.precision = TT_FP16, .arch = KERN_K16 ? NULL : "sm_75"},
+                      .queries = 256,
+                      .runs = 15};
+    struct tt_backend *backend;
+    struct tt_weights *weights;
+    size_t before, after, total;
+    struct tt_error err;
+    void *formula;
+
+    if (!parse(&b, argc, argv)) {
+        fprintf(stderr,
+                "usage: gpubench WEIGHTS [fp16|fp32] [--queries N] [--tile QUERIES,FRAMES] [--runs N] "
+                "[--range] [--no-graphs]\n");
+        return 2;
+    }
+    weights = open_weights(b.weights, &formula);
+    check(cudaFree(NULL), "context");
+    check(cudaMemGetInfo(&before, &total), "memory");
+    must(tt_backend_cuda.open(&backend, &b.options, weights, &err), &err);
+    check(cudaMemGetInfo(&after, &total), "memory");
+    b.gpu = tt_cuda_gpu(backend);
+    b.gpu->no_graphs = b.no_graphs;
+    make_inputs(&b);
+    measure(&b, backend, before - after);
+    tt_backend_cuda.close(backend);
+    tt_weights_close(weights);
+    free(formula);
+    return 0;
+}
