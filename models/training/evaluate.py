@@ -13,7 +13,8 @@ import torch
 import model as M
 from scenes import Recipe, draw_batch
 
-EVALUATION = dict(seed=4242, frames=47, queries=64, clips=64, recipe=Recipe(fold=0.0))    # older than folding: left comparable
+# Switches that are younger than the set are off in it, so that figures stay comparable.
+EVALUATION = dict(seed=4242, frames=47, queries=64, clips=64, recipe=Recipe(fold=0.0, tiny=0.0, aim=0.0))
 THRESHOLDS = (1, 2, 4, 8, 16)
 
 

@@ -40,6 +40,7 @@ class Recipe:
     limbs: float = 0.25             # flat layers hanging on others by joints
     occluder: float = 0.25          # a large layer that stays before the scene
     small: float = 0.3              # small layers and solids
+    tiny: float = 0.1               # share of clips whose layers are all specks of 8 to 25 pixels
     cloth: float = 0.45             # waving layers
     fold: float = 0.3               # of the layers that can: folded over, front on front, along a moving crease
     plain: float = 0.10             # nearly textureless layers and solids
@@ -58,6 +59,7 @@ class Recipe:
     noise: float = 0.6
     compression: float = 0.35       # 8x8 transform coding
     letterbox: float = 0.08
+    aim: float = 0.4                # share of query candidates drawn on a layer of any size, not on a pixel of the frame
     texture_bias: float = 0.7       # how much queries prefer texture (0: not at all)
 
     @staticmethod
@@ -171,7 +173,7 @@ def orbit_camera(rng, recipe, times, distance):
 
 # ------------------------------------------------------------------------------------------------------ layers
 
-def layer_planes(rng, recipe, times, camera):
+def layer_planes(rng, specks, recipe, times, camera):
     """The planes of all layers: [LAYERS,F,3,3], (u,v,1) -> pixels (homogeneous)."""
     n, F = LAYERS, len(times)
     chance = lambda p: (rng.random((n, 1)) < p).astype(float)
@@ -190,6 +192,8 @@ def layer_planes(rng, recipe, times, camera):
     pitch = np.tanh(path(rng, times, (n,)) * uniform(0, 0.7) * moves * chance(0.6)) * 0.9
     scale = log_uniform(rng, 0.24, 1.2, (n, 1))
     scale = np.where(chance(recipe.small), log_uniform(rng, 0.07, 0.25, (n, 1)), scale)
+    if specks.random() < recipe.tiny:
+        scale[1:] = log_uniform(specks, 0.035, 0.1, (n - 1, 1))
     if rng.random() < recipe.occluder:
         scale[-1], depth[-1], place[-1] = rng.uniform(0.8, 1.6), 1.15, 0
     scale[0] = rng.uniform(0.62, 1.15) * 2
@@ -625,12 +629,25 @@ class Truth:
         return xy, behind | (first < depth * (1 - 2e-3) - 2e-3)
 
 
-def choose_queries(rng, recipe, scene, truth, T, N):
+def aim(rng, recipe, scene, truth, frame, x, y, inset):
+    """Some of the pixels moved onto a random place of a random layer that is there, so that small things are asked for too."""
+    there = np.flatnonzero(scene['mask'] != truth.textures.EMPTY)[1:]
+    if not len(there) or recipe.aim == 0:
+        return x, y
+    layer, w = rng.choice(there, len(x)), rng.uniform(-1, 1, (len(x), 2))
+    h = (truth.plane[layer, frame] @ np.append(w, np.ones((len(x), 1)), -1)[..., None])[..., 0]
+    at = h[:, :2] / np.maximum(h[:, 2:], 1e-3)
+    hit = (rng.random(len(x)) < recipe.aim) & ((at > inset) & (at < SIZE - inset)).all(-1)
+    return np.where(hit, at[:, 0], x), np.where(hit, at[:, 1], y)
+
+
+def choose_queries(rng, aimed, recipe, scene, truth, T, N):
     """N points that are seen in their frame: t,y,x [N,3], owner [N], own point [N,3]."""
     M = 8 * N
     frame = rng.integers(0, T, M)
     inset = scene['bars'] * SIZE + 1
     x, y = rng.uniform(inset[0], SIZE - inset[0], M), rng.uniform(inset[1], SIZE - inset[1], M)
+    x, y = aim(aimed, recipe, scene, truth, frame, x, y, inset)
     owner, point, sure = truth.surface(frame, x, y)
     room = scene['room'][np.clip(owner - LAYERS, 0, SOLIDS - 1)] * (owner >= LAYERS) > 0 if scene['has_solids'] else False
     weight = np.where((owner == 0) | room, 1.0, 4.0)
@@ -655,7 +672,8 @@ def draw_scene(recipe, textures, seed, index, T, N, solids, sub=1, interlaced=Fa
     orbiting = solids and draw < recipe.orbit
     distance = rng.uniform(2.2, 3.6)
     camera = orbit_camera(rng, recipe, times, distance) if orbiting else film_camera(rng, recipe, times)
-    plane = layer_planes(rng, recipe, times, camera)
+    specks, aimed = (np.random.default_rng([seed, index, i]) for i in (6, 7))       # a later switch has a generator of its
+    plane = layer_planes(rng, specks, recipe, times, camera)                        # own: the rest of a scene stays as it was
     k, a, phase = layer_waves(rng, recipe, times)
     fold, crease = layer_folds(np.random.default_rng([seed, index, 5]), recipe, times)
     mask, colour, uv = layer_looks(rng, recipe, textures, orbiting)
@@ -679,7 +697,7 @@ def draw_scene(recipe, textures, seed, index, T, N, solids, sub=1, interlaced=Fa
         scene['solid_gain'], scene['solid_bias'] = colours(rng, SOLIDS)
     scene.update(film(rng, recipe, T))
     truth = Truth(scene, textures, T, sub)
-    queries, owner, point = choose_queries(rng, recipe, scene, truth, T, N)
+    queries, owner, point = choose_queries(rng, aimed, recipe, scene, truth, T, N)
     tracks, hidden = truth.follow(owner, point)
     scene.update(queries=queries, tracks=tracks, hidden=hidden, owner=owner)
     return scene
