@@ -92,7 +92,7 @@ struct tt_plugin {
 };
 
 #define TT_PLUGIN_SYMBOL "tt_plugin_table"
-enum { TT_PLUGIN_ABI = 1 };
+enum { TT_PLUGIN_ABI = 2 };
 
 /* Loads tiletrack-NAME.so from the program's own directories (core/install.h) once and keeps it. TT_REFUSE:
  * not installed, or made for another version; the text names the file. */

@@ -1,4 +1,5 @@
-/* core/plan.c: what a device would do with a clip, counted.
+/* core/plan.c: what a device would do with a clip, counted. Here: descriptions of devices, and the CPU;
+ * plan_cuda.c has the other half.
  *
  * The CPU: a thread takes a frame through the backbone, a tile of query points (a multiple of 16, the
  * vectors' lanes) through one frame's cost volume, and one query point at a time through its refinements,
@@ -12,6 +13,7 @@
 
 #include "core/clip.h"
 #include "core/cpu/sizes.h"
+#include "core/plan_parts.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -31,7 +33,7 @@ enum { FLOAT = 4 };
 static const struct tt_device known[] = {
     {"t4", TT_DEVICE_CUDA, INT64_C(15) << 30, 4 << 20, 64 << 10, 40},
     {"a100", TT_DEVICE_CUDA, INT64_C(39) << 30, 40 << 20, 163 << 10, 108},
-    {"h200", TT_DEVICE_CUDA, INT64_C(139) << 30, 50 << 20, 227 << 10, 132},
+    {"h200", TT_DEVICE_CUDA, INT64_C(139) << 30, 60 << 20, 227 << 10, 132},
 };
 
 static int64_t positive_or(long value, int64_t otherwise)
@@ -138,7 +140,7 @@ static void count_backbone(struct tt_plan *plan)
     *bytes *= plan->frames;
 }
 
-static double encoder_weights(const struct tt_model_shape *shape)
+double tt_plan_encoder_weights(const struct tt_model_shape *shape)
 {
     double weights = 0;
 
@@ -150,8 +152,7 @@ static double encoder_weights(const struct tt_model_shape *shape)
     return weights;
 }
 
-/* Products of one orientation of one level: taps that fall in the padding are left out. */
-static double encoder_flop(const struct tt_model_shape *shape)
+double tt_plan_encoder_flop(const struct tt_model_shape *shape)
 {
     double flop = 0;
 
@@ -170,8 +171,7 @@ static double encoder_flop(const struct tt_model_shape *shape)
     return flop;
 }
 
-/* Parameters of the mixer that its products read. */
-static double mixer_weights(const struct tt_model_shape *shape)
+double tt_plan_mixer_weights(const struct tt_model_shape *shape)
 {
     double width = shape->width;
 
@@ -200,20 +200,24 @@ static void count_queries(struct tt_plan *plan, const struct tt_model_shape *sha
     plan->stage_bytes[TT_STAGE_CORRELATION] =
         passes * FLOAT * (frames * TT_PATCH_AREA * channels + frame_tiles * TT_SUPPORT_FLOATS);
 
-    plan->stage_flop[TT_STAGE_ENCODER] = passes * frames * TT_LEVELS * 2.0 * encoder_flop(shape);
+    plan->stage_flop[TT_STAGE_ENCODER] = passes * frames * TT_LEVELS * 2.0 * tt_plan_encoder_flop(shape);
     plan->stage_bytes[TT_STAGE_ENCODER] =
-        passes * FLOAT * TT_LEVELS * (frame_tiles * encoder_weights(shape) + frames * TT_LEVEL_EMBEDDING);
+        passes * FLOAT * TT_LEVELS *
+        (frame_tiles * tt_plan_encoder_weights(shape) + frames * TT_LEVEL_EMBEDDING);
 
     plan->stage_flop[TT_STAGE_MIXER] =
-        passes * 2.0 * (rows * mixer_weights(shape) + TT_MIXER_LAYERS * 2.0 * frames * frames * shape->width);
-    plan->stage_bytes[TT_STAGE_MIXER] = passes * FLOAT * (mixer_weights(shape) + rows * TT_MIXER_INPUT);
+        passes * 2.0 *
+        (rows * tt_plan_mixer_weights(shape) + TT_MIXER_LAYERS * 2.0 * frames * frames * shape->width);
+    plan->stage_bytes[TT_STAGE_MIXER] =
+        passes * FLOAT * (tt_plan_mixer_weights(shape) + rows * TT_MIXER_INPUT);
 }
 
 /* Floats of the network in the CPU's layouts. */
 static double cpu_weights(const struct tt_model_shape *shape)
 {
-    double floats = TT_STEM_TAPS * TT_STEM_CHANNELS + TT_LEVELS * encoder_weights(shape) +
-                    mixer_weights(shape) + 384.0 * shape->width; /* the mixer's outputs that are not read */
+    double floats = TT_STEM_TAPS * TT_STEM_CHANNELS + TT_LEVELS * tt_plan_encoder_weights(shape) +
+                    tt_plan_mixer_weights(shape) +
+                    384.0 * shape->width; /* the mixer's outputs that are not read */
 
     for (int g = 0; g < TT_RESNET_GROUPS; g++) {
         double in = tt_resnet_groups[g].in_channels, out = tt_resnet_groups[g].out_channels;
@@ -240,42 +244,43 @@ static int64_t frame_bytes(const struct tt_model_shape *shape)
     return FLOAT * (int64_t)(tt_correlation_scratch(shape, 2) - tt_correlation_scratch(shape, 1));
 }
 
-static int between(int64_t value, int low, int high)
+enum tt_status tt_plan_refuse(const struct tt_plan *plan, const struct tt_model_shape *shape, int step,
+                              int64_t (*needs)(const struct tt_plan *, const struct tt_model_shape *),
+                              struct tt_error *err)
 {
-    return value < low ? low : value > high ? high : (int)value;
+    struct tt_plan fit = *plan;
+    long long there = plan->device.memory_bytes >> 20;
+
+    fit.tile = (struct tt_tile){step, 1};
+    if (needs(&fit, shape) > plan->device.memory_bytes)
+        return tt_fail(err, TT_REFUSE, "%s: %lld MB are needed and %lld MB there, whatever the tile",
+                       plan->device.name, (long long)(needs(&fit, shape) >> 20), there);
+    for (fit = *plan; needs(&fit, shape) > plan->device.memory_bytes;)
+        if (fit.tile.queries > step)
+            fit.tile.queries -= step;
+        else
+            fit.tile.frames--;
+    return tt_fail(err, TT_REFUSE,
+                   "%s: a tile of %d query points and %d frames takes %lld MB of %lld MB; %d and %d fit",
+                   plan->device.name, plan->tile.queries, plan->tile.frames,
+                   (long long)(needs(plan, shape) >> 20), there, fit.tile.queries, fit.tile.frames);
 }
 
 static enum tt_status plan_cpu(struct tt_plan *plan, const struct tt_model_shape *shape,
                                struct tt_tile wanted, struct tt_error *err)
 {
-    int largest = between(plan->device.l2_bytes * 3 / 4 / frame_bytes(shape), 1, plan->frames);
+    int largest = tt_plan_between(plan->device.l2_bytes * 3 / 4 / frame_bytes(shape), 1, plan->frames);
     int tiles = (plan->frames + largest - 1) / largest;
 
     plan->tile.frames =
-        wanted.frames ? between(wanted.frames, 1, plan->frames) : (plan->frames + tiles - 1) / tiles;
-    plan->tile.queries = wanted.queries ? (between(wanted.queries, 1, 1 << 20) + TT_QUERY_LANES - 1) /
+        wanted.frames ? tt_plan_between(wanted.frames, 1, plan->frames) : (plan->frames + tiles - 1) / tiles;
+    plan->volume_queries = 1;
+    plan->tile.queries = wanted.queries ? (tt_plan_between(wanted.queries, 1, 1 << 20) + TT_QUERY_LANES - 1) /
                                               TT_QUERY_LANES * TT_QUERY_LANES
                                         : TT_QUERY_LANES;
     plan->memory_bytes = cpu_memory(plan, shape);
-    if (plan->memory_bytes > plan->device.memory_bytes) {
-        struct tt_plan least = *plan, fit;
-        int64_t needed = plan->memory_bytes;
-
-        least.tile = (struct tt_tile){TT_QUERY_LANES, 1};
-        if (cpu_memory(&least, shape) > plan->device.memory_bytes)
-            return tt_fail(err, TT_REFUSE, "%s: %lld MB are needed and %lld MB there, whatever the tile",
-                           plan->device.name, (long long)(cpu_memory(&least, shape) >> 20),
-                           (long long)(plan->device.memory_bytes >> 20));
-        for (fit = *plan; cpu_memory(&fit, shape) > plan->device.memory_bytes;)
-            if (fit.tile.queries > TT_QUERY_LANES)
-                fit.tile.queries -= TT_QUERY_LANES;
-            else
-                fit.tile.frames--;
-        return tt_fail(err, TT_REFUSE,
-                       "%s: a tile of %d query points and %d frames takes %lld MB of %lld MB; %d and %d fit",
-                       plan->device.name, plan->tile.queries, plan->tile.frames, (long long)(needed >> 20),
-                       (long long)(plan->device.memory_bytes >> 20), fit.tile.queries, fit.tile.frames);
-    }
+    if (plan->memory_bytes > plan->device.memory_bytes)
+        return tt_plan_refuse(plan, shape, TT_QUERY_LANES, cpu_memory, err);
     count_backbone(plan);
     count_queries(plan, shape);
     return TT_OK;
@@ -291,11 +296,10 @@ enum tt_status tt_plan_make(struct tt_plan *plan, const struct tt_model_shape *s
     if (queries < 1 || frames < 1 || frames > TT_CLIP_FRAMES || wanted.queries < 0 || wanted.frames < 0)
         return tt_fail(err, TT_REFUSE, "no plan for %d query points and %d frames in tiles of %d and %d",
                        queries, frames, wanted.queries, wanted.frames);
-    if (device->kind != TT_DEVICE_CPU)
-        return tt_fail(err, TT_REFUSE, "%s: plans for CUDA devices are not made yet", device->name);
-    if (precision != TT_FP32)
+    if (device->kind == TT_DEVICE_CPU && precision != TT_FP32)
         return tt_fail(err, TT_REFUSE, "%s: the CPU computes in fp32 only", device->name);
-    status = plan_cpu(&made, shape, wanted, err);
+    status = device->kind == TT_DEVICE_CPU ? plan_cpu(&made, shape, wanted, err)
+                                           : tt_plan_cuda(&made, shape, wanted, err);
     if (!status)
         *plan = made;
     return status;

@@ -19,7 +19,7 @@ struct tt_device {
     enum tt_device_kind kind;
     int64_t memory_bytes; /* device memory that may be used; CPU: of the process */
     int64_t l2_bytes;     /* last cache that one SM or core can count on */
-    int32_t shared_bytes; /* shared memory a block may use; CPU: L1 data cache */
+    int32_t shared_bytes; /* shared memory of a multiprocessor's blocks; CPU: L1 data cache */
     int32_t units;        /* SMs or threads */
 };
 
@@ -49,6 +49,7 @@ struct tt_plan {
     struct tt_device device;
     enum tt_precision precision;
     struct tt_tile tile;
+    int volume_queries;            /* of a tile, those whose correlation volumes exist at a time */
     int queries, frames;           /* what the figures below are for */
     int64_t memory_bytes;          /* peak working set, weights included */
     double stage_flop[TT_STAGES];  /* multiply-adds count two */
@@ -60,5 +61,19 @@ struct tt_plan {
 enum tt_status tt_plan_make(struct tt_plan *plan, const struct tt_model_shape *shape,
                             const struct tt_device *device, enum tt_precision precision,
                             struct tt_tile wanted, int queries, int frames, struct tt_error *err);
+
+/* One kernel of a CUDA device's plan, over the whole clip. */
+struct tt_plan_kernel {
+    char name[40];
+    enum tt_stage stage;
+    double launches;
+    double flop;
+    double bytes; /* that it moves out of or into a multiprocessor, but for what the plan keeps in L2 */
+    double kept;  /* bytes that it moves and that the plan keeps in L2; weights are not counted */
+};
+
+/* Calls visit for every kernel of a CUDA plan, in the order of their first launch. */
+void tt_plan_each_kernel(const struct tt_plan *plan, const struct tt_model_shape *shape,
+                         void (*visit)(void *context, const struct tt_plan_kernel *kernel), void *context);
 
 #endif

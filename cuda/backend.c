@@ -15,10 +15,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Tiles where the options name none, [precision]. */
-static const struct tt_tile default_tile[] = {[TT_FP32] = {128, 16}, [TT_FP16] = {256, TT_CLIP_FRAMES}};
-enum { VOLUME_TILE = 128, LARGEST_QUERY_TILE = 1024 };
-
 struct tt_backend {
     struct tt_gpu gpu;
     struct tt_plan plan;
@@ -41,41 +37,47 @@ static void describe(struct tt_backend *b, int index, const struct cudaDevicePro
     snprintf(b->description, sizeof b->description,
              "{\"device\": \"%s\", \"index\": %d, \"compute_capability\": \"%d.%d\", \"sm_count\": %d, "
              "\"l2_bytes\": %d, \"memory_bytes\": %zu, \"cuda_driver\": %d, \"cuda_runtime\": %d, "
-             "\"precision\": \"%s\", \"mma\": \"%s\", \"device_bytes\": %zu}",
+             "\"precision\": \"%s\", \"mma\": \"%s\", \"device_bytes\": %zu, \"tile_queries\": %d, "
+             "\"tile_frames\": %d, \"volume_queries\": %d}",
              p->name, index, p->major, p->minor, p->multiProcessorCount, p->l2CacheSize, p->totalGlobalMem,
              driver, runtime, b->gpu.precision == TT_FP16 ? "fp16" : "fp32",
              b->gpu.precision == TT_FP32 ? "none"
              : b->gpu.mma == TT_MMA_K16  ? "m16n8k16"
                                          : "m16n8k8",
-             b->gpu.weight_bytes + b->gpu.work_bytes);
+             b->gpu.weight_bytes + b->gpu.work_bytes, b->gpu.query_tile, b->gpu.frame_tile,
+             b->gpu.volume_tile);
 }
 
-static void make_plan(struct tt_backend *b, const struct cudaDeviceProp *p,
-                      const struct tt_backend_options *options)
-{
-    struct tt_device *d = &b->plan.device;
+enum { NOMINAL_QUERIES = 256 }; /* what the plan's figures are for */
 
-    snprintf(d->name, sizeof d->name, "%.63s", p->name);
-    d->kind = TT_DEVICE_CUDA;
-    d->memory_bytes = (int64_t)p->totalGlobalMem;
-    d->l2_bytes = p->l2CacheSize;
-    d->shared_bytes = 64 << 10;
-    d->units = p->multiProcessorCount;
-    if (options->device)
-        *d = *options->device;
-    b->plan.precision = options->precision;
-    b->plan.tile = default_tile[options->precision];
-    if (options->tile.frames)
-        b->plan.tile.frames = options->tile.frames;
-    if (options->tile.queries)
-        b->plan.tile.queries = options->tile.queries;
-    if (b->plan.tile.frames > TT_CLIP_FRAMES)
-        b->plan.tile.frames = TT_CLIP_FRAMES;
-    if (b->plan.tile.queries > LARGEST_QUERY_TILE)
-        b->plan.tile.queries = LARGEST_QUERY_TILE;
+/* Tiles for the device at hand, or for the one that the options describe. */
+static enum tt_status make_plan(struct tt_backend *b, const struct cudaDeviceProp *p,
+                                const struct tt_backend_options *options, struct tt_error *err)
+{
+    struct tt_device device = {.kind = TT_DEVICE_CUDA,
+                               .memory_bytes = (int64_t)p->totalGlobalMem,
+                               .l2_bytes = p->l2CacheSize,
+                               .shared_bytes = (int32_t)p->sharedMemPerMultiprocessor,
+                               .units = p->multiProcessorCount};
+    enum tt_status status;
+
+    snprintf(device.name, sizeof device.name, "%.63s", p->name);
+    status = tt_plan_make(&b->plan, b->gpu.shape, options->device ? options->device : &device,
+                          options->precision, options->tile, NOMINAL_QUERIES, TT_CLIP_FRAMES, err);
+    if (status)
+        return status;
     b->gpu.frame_tile = b->plan.tile.frames;
     b->gpu.query_tile = b->plan.tile.queries;
-    b->gpu.volume_tile = b->plan.tile.queries < VOLUME_TILE ? b->plan.tile.queries : VOLUME_TILE;
+    b->gpu.volume_tile = b->plan.volume_queries;
+    return TT_OK;
+}
+
+/* A request's query points in as few tiles as there must be, all of one size but the last. */
+static int even_tile(const struct tt_backend *b, int queries)
+{
+    int tiles = (queries + b->gpu.query_tile - 1) / b->gpu.query_tile;
+
+    return tiles ? (queries + tiles - 1) / tiles : 1;
 }
 
 static void cuda_close(struct tt_backend *b)
@@ -103,8 +105,6 @@ static enum tt_status cuda_open(struct tt_backend **backend, const struct tt_bac
         return tt_fail(err, TT_REFUSE, "CUDA: FP16 is there for model size small only; set precision: fp32");
     if (options->arch && strcmp(options->arch, "sm_75"))
         return tt_fail(err, TT_REFUSE, "CUDA: arch %s is not known; sm_75 is", options->arch);
-    if (options->tile.frames < 0 || options->tile.queries < 0)
-        return tt_fail(err, TT_REFUSE, "CUDA: tiles must not be negative");
     status = tt_gpu_select(options->select, &index, err);
     if (status)
         return status;
@@ -113,18 +113,18 @@ static enum tt_status cuda_open(struct tt_backend **backend, const struct tt_bac
         return tt_fail(err, TT_RETRY_LATER, "no memory for the CUDA backend");
     b->stop = options->stop;
     b->gpu.shape = tt_weights_shape(weights);
+    b->gpu.precision = options->precision;
+    b->gpu.network = options->precision == TT_FP16 ? &tt_gpu_network_f16 : &tt_gpu_network_f32;
     error = cudaGetDeviceProperties(&properties, index);
     if (!error)
         error = cudaStreamCreateWithFlags((cudaStream_t *)&b->gpu.stream, cudaStreamNonBlocking);
-    if (!error) {
-        b->gpu.precision = options->precision;
-        b->gpu.network = options->precision == TT_FP16 ? &tt_gpu_network_f16 : &tt_gpu_network_f32;
+    status = error ? tt_gpu_status(error, "CUDA start", err) : make_plan(b, &properties, options, err);
+    if (!status) {
         b->gpu.mma = options->arch || properties.major < 8 ? TT_MMA_K8 : TT_MMA_K16;
-        make_plan(b, &properties, options);
         b->gpu.network->layout(&b->gpu);
         error = cudaMalloc((void **)&b->gpu.work_slab, b->gpu.work_bytes);
+        status = error ? tt_gpu_status(error, "working memory", err) : tt_gpu_load(&b->gpu, weights, err);
     }
-    status = error ? tt_gpu_status(error, "CUDA start", err) : tt_gpu_load(&b->gpu, weights, err);
     if (status) {
         cuda_close(b);
         return status;
@@ -216,6 +216,7 @@ static enum tt_status cuda_sample(struct tt_backend *b, int queries, const int *
 {
     struct tt_gpu_track *t = &b->gpu.track;
     const size_t bytes = TT_SUPPORT_FLOATS * sizeof(float);
+    const int tile = even_tile(b, queries);
     enum tt_status status = TT_OK;
 
     for (int q = 0; q < queries; q++)
@@ -223,8 +224,8 @@ static enum tt_status cuda_sample(struct tt_backend *b, int queries, const int *
             (frame[q] >= 0 && !(isfinite(xy[2 * q]) && isfinite(xy[2 * q + 1]))))
             return tt_fail(err, TT_REFUSE, "cuda: query point %d: frame %d of %d, position %g, %g", q,
                            frame[q], b->frames, (double)xy[2 * q], (double)xy[2 * q + 1]);
-    for (int q = 0; q < queries && !status; q += b->gpu.query_tile) {
-        int n = queries - q < b->gpu.query_tile ? queries - q : b->gpu.query_tile;
+    for (int q = 0; q < queries && !status; q += tile) {
+        int n = queries - q < tile ? queries - q : tile;
         int error = upload(b, t->query_frame, frame + q, (size_t)n * sizeof *frame);
 
         if (!error)
@@ -272,12 +273,13 @@ static int track_tile(struct tt_backend *b, const struct tt_track_request *r, in
 static enum tt_status cuda_track(struct tt_backend *b, const struct tt_track_request *r,
                                  struct tt_estimate *result, struct tt_error *err)
 {
+    const int tile = even_tile(b, r->queries);
     enum tt_status status = TT_OK;
 
     if (b->frames < 1)
         return tt_fail(err, TT_REFUSE, "track: no clip is held");
-    for (int q = 0; q < r->queries && !status && !stopped(b); q += b->gpu.query_tile) {
-        int n = r->queries - q < b->gpu.query_tile ? r->queries - q : b->gpu.query_tile;
+    for (int q = 0; q < r->queries && !status && !stopped(b); q += tile) {
+        int n = r->queries - q < tile ? r->queries - q : tile;
         int error = track_tile(b, r, q, n, result, (size_t)r->queries * (size_t)b->frames);
 
         status = finish(b, error, "track", err);

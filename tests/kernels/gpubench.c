@@ -129,7 +129,8 @@ static void run_clip(struct bench *b, cudaEvent_t *events)
 {
     struct tt_gpu *gpu = b->gpu;
     cudaStream_t stream = (cudaStream_t)gpu->stream;
-    int frames = gpu->frame_tile, tile = gpu->query_tile;
+    int frames = gpu->frame_tile, tiles = (b->queries + gpu->query_tile - 1) / gpu->query_tile;
+    int tile = (b->queries + tiles - 1) / tiles;
 
     check(cudaEventRecord(events[0], stream), "event");
     for (int f = 0; f < TT_CLIP_FRAMES; f += frames) {

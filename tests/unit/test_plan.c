@@ -96,6 +96,136 @@ static void refuses_what_cannot_fit(void **state)
     assert_memory_equal(&plan, &before, sizeof plan);
 }
 
+static void plan_on(struct tt_plan *plan, const struct tt_device *device, enum tt_precision precision)
+{
+    struct tt_error err;
+
+    assert_int_equal(tt_plan_make(plan, &tt_model_small, device, precision, any, 256, 47, &err), TT_OK);
+}
+
+static void plans_cuda_from_l2_and_shared_memory(void **state)
+{
+    struct tt_device device;
+    struct tt_plan t4, other;
+    struct tt_error err;
+
+    (void)state;
+    assert_int_equal(tt_device_describe(&device, "t4", &err), TT_OK);
+    plan_on(&t4, &device, TT_FP16);
+    assert_true(t4.tile.frames >= 1 && t4.tile.frames < 16 && t4.tile.queries > 1 && t4.tile.queries < 256);
+    assert_true(t4.volume_queries >= 1 && t4.volume_queries <= t4.tile.queries);
+    device.l2_bytes = 40 << 20; /* room for more frames, more hidden layer, more volumes, less traffic */
+    plan_on(&other, &device, TT_FP16);
+    assert_true(other.tile.frames > t4.tile.frames && other.tile.queries > t4.tile.queries);
+    assert_true(other.volume_queries > t4.volume_queries);
+    for (int s = 0; s < TT_STAGES; s++)
+        assert_true(other.stage_flop[s] == t4.stage_flop[s] && other.stage_bytes[s] <= t4.stage_bytes[s]);
+    assert_true(other.stage_bytes[TT_STAGE_BACKBONE] < t4.stage_bytes[TT_STAGE_BACKBONE]);
+    device.l2_bytes = 4 << 20;
+    device.units = 80; /* more blocks are needed to fill it */
+    plan_on(&other, &device, TT_FP16);
+    assert_true(other.tile.frames > t4.tile.frames && other.tile.queries > t4.tile.queries);
+    device.units = 40;
+    plan_on(&t4, &device, TT_FP32);
+    assert_true(t4.tile.queries < 256);
+    device.shared_bytes = 48 << 10; /* blocks of the first estimate do not fit */
+    assert_int_equal(tt_plan_make(&other, &tt_model_small, &device, TT_FP16, any, 256, 47, &err), TT_REFUSE);
+    assert_non_null(strstr(err.text, "shared memory"));
+}
+
+/* One clip and 256 query points in at most 0.6 GB; ten thousand in at most 2 GB, since tiles bound it. */
+static void keeps_cuda_memory_within_the_goal(void **state)
+{
+    static const char *const names[] = {"t4", "a100", "h200"};
+    const struct tt_model_shape *const shapes[] = {&tt_model_small, &tt_model_base};
+    struct tt_device device;
+    struct tt_error err;
+
+    (void)state;
+    for (int i = 0; i < 12; i++) {
+        struct tt_plan few, many;
+
+        assert_int_equal(tt_device_describe(&device, names[i / 4], &err), TT_OK);
+        assert_int_equal(
+            tt_plan_make(&few, shapes[i % 2], &device, (enum tt_precision)(i / 2 % 2), any, 256, 47, &err),
+            TT_OK);
+        assert_int_equal(
+            tt_plan_make(&many, shapes[i % 2], &device, (enum tt_precision)(i / 2 % 2), any, 10000, 47, &err),
+            TT_OK);
+        assert_true(few.memory_bytes <= INT64_C(600000000));
+        assert_true(many.memory_bytes <= INT64_C(2000000000));
+    }
+}
+
+static void refuses_cuda_tiles_that_cannot_fit(void **state)
+{
+    struct tt_tile wanted = {4096, 47}, named = {0, 0};
+    struct tt_device device;
+    struct tt_plan plan;
+    struct tt_error err;
+    const char *tail;
+
+    (void)state;
+    assert_int_equal(tt_device_describe(&device, "t4", &err), TT_OK);
+    device.memory_bytes = 1 << 30;
+    assert_int_equal(tt_plan_make(&plan, &tt_model_small, &device, TT_FP16, wanted, 256, 47, &err),
+                     TT_REFUSE);
+    tail = strstr(err.text, " MB; ");
+    assert_non_null(tail);
+    assert_int_equal(sscanf(tail, " MB; %d and %d fit", &named.queries, &named.frames), 2);
+    assert_int_equal(tt_plan_make(&plan, &tt_model_small, &device, TT_FP16, named, 256, 47, &err), TT_OK);
+    assert_int_equal(plan.tile.queries, named.queries);
+    assert_true(plan.memory_bytes <= device.memory_bytes);
+    named.queries++;
+    assert_int_equal(tt_plan_make(&plan, &tt_model_small, &device, TT_FP16, named, 256, 47, &err), TT_REFUSE);
+    device.memory_bytes = 64 << 20;
+    assert_int_equal(tt_plan_make(&plan, &tt_model_small, &device, TT_FP16, any, 256, 47, &err), TT_REFUSE);
+    assert_non_null(strstr(err.text, "whatever the tile"));
+}
+
+static void ranks_traffic_by_frame_tile(void **state)
+{
+    const int tiles[] = {4, 16, 47};
+    double before = 0;
+    struct tt_device device;
+    struct tt_error err;
+
+    (void)state;
+    assert_int_equal(tt_device_describe(&device, "h200", &err), TT_OK);
+    for (int i = 0; i < 3; i++) {
+        struct tt_tile tile = {256, tiles[i]};
+        struct tt_plan plan;
+
+        assert_int_equal(tt_plan_make(&plan, &tt_model_small, &device, TT_FP16, tile, 256, 47, &err), TT_OK);
+        assert_true(plan.stage_bytes[TT_STAGE_BACKBONE] > before);
+        before = plan.stage_bytes[TT_STAGE_BACKBONE];
+    }
+}
+
+static void add_flop(void *context, const struct tt_plan_kernel *kernel)
+{
+    *(double *)context += kernel->flop;
+    assert_true(kernel->launches > 0 && kernel->name[0] && kernel->bytes >= 0 && kernel->kept >= 0);
+}
+
+/* 3×3 convolutions, projections and the stem: 885 GFLOP; all of small at 256 query points: 1.43 TFLOP */
+static void counts_cuda_operations(void **state)
+{
+    struct tt_device device;
+    struct tt_plan plan;
+    struct tt_error err;
+    double all = 0, stages = 0;
+
+    (void)state;
+    assert_int_equal(tt_device_describe(&device, "t4", &err), TT_OK);
+    plan_on(&plan, &device, TT_FP16);
+    assert_true(fabs(plan.stage_flop[TT_STAGE_BACKBONE] - 885e9) < 1e9);
+    tt_plan_each_kernel(&plan, &tt_model_small, add_flop, &all);
+    for (int s = 0; s < TT_STAGES; s++)
+        stages += plan.stage_flop[s];
+    assert_true(fabs(all - stages) < 1 && fabs(all - 1.43e12) < 0.01e12);
+}
+
 static void describes_devices(void **state)
 {
     struct tt_device device;
@@ -156,6 +286,11 @@ int main(void)
         cmocka_unit_test(counts_operations),
         cmocka_unit_test(follows_wishes),
         cmocka_unit_test(refuses_what_cannot_fit),
+        cmocka_unit_test(plans_cuda_from_l2_and_shared_memory),
+        cmocka_unit_test(keeps_cuda_memory_within_the_goal),
+        cmocka_unit_test(refuses_cuda_tiles_that_cannot_fit),
+        cmocka_unit_test(ranks_traffic_by_frame_tile),
+        cmocka_unit_test(counts_cuda_operations),
         cmocka_unit_test(describes_devices),
         cmocka_unit_test(reads_device_files),
     };
