@@ -232,6 +232,7 @@ void tt_feed_configure(struct tt_feed *feed)
     uint64_t period_ms = (uint64_t)feed->daemon->config->spool.rescan_ms;
 
     uv_timer_start(&feed->rescan, on_rescan, period_ms, period_ms);
+    uv_timer_start(&feed->prune, on_prune, PROBE_MS, PRUNE_MS); /* keep_days may have changed */
     want_scan(feed);
 }
 
@@ -241,7 +242,6 @@ void tt_feed_start(struct tt_feed *feed)
 
     if (daemon->watch && uv_poll_init(daemon->loop, &feed->poll, tt_watch_descriptor(daemon->watch)) == 0)
         uv_poll_start(&feed->poll, UV_READABLE, on_readable);
-    uv_timer_start(&feed->prune, on_prune, PROBE_MS, PRUNE_MS);
     tt_feed_configure(feed);
 }
 

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static const int64_t short_bytes = (int64_t)256 << 20; /* free space below which a failure may be its lack */
@@ -184,14 +185,25 @@ static void bad_input(struct tt_jobs *jobs, struct tt_task *task, const struct t
                 report->status, report->text, report->last_words);
 }
 
-/* Whether the host was so short of space that the failure says nothing of the job. */
+/* Whether this user may start a process: where we may not, a worker could not start its decoder either. */
+static bool can_start_processes(void)
+{
+    pid_t pid = vfork();
+
+    if (pid == 0)
+        _exit(0);
+    return pid > 0 && waitpid(pid, NULL, 0) == pid;
+}
+
+/* Whether the host was so short of space or processes that the failure says nothing of the job. */
 static bool host_is_short(struct tt_jobs *jobs)
 {
     struct tt_spool *spool = jobs->daemon->spool;
     int64_t free_bytes = tt_spool_free_bytes(spool);
 
     jobs->paused_seen = true;
-    return tt_spool_probe(spool, NULL) != TT_OK || (free_bytes >= 0 && free_bytes < short_bytes);
+    return tt_spool_probe(spool, NULL) != TT_OK || (free_bytes >= 0 && free_bytes < short_bytes) ||
+           !can_start_processes();
 }
 
 static void failed(struct tt_jobs *jobs, struct tt_task *task, struct tt_slot *slot,

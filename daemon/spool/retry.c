@@ -227,17 +227,18 @@ static void prune_directory(struct pruning *pruning, int fd, int depth)
     closedir(listing);
 }
 
-/* Has the wall clock been set since the spool was opened? Then ages say nothing. */
-static bool clock_jumped(const struct tt_spool *spool)
+/* Seconds by which the wall clock was set since the spool was opened, where that is more than an hour, else
+ * 0. Then ages say nothing. */
+static int64_t clock_jump_s(const struct tt_spool *spool)
 {
-    const int64_t hour_ns = 3600 * INT64_C(1000000000);
-    int64_t offset_ns, moved_ns;
     struct timespec boot;
+    int64_t jump_s;
 
     clock_gettime(CLOCK_BOOTTIME, &boot);
-    offset_ns = tt_spool_wall_ns() - ((int64_t)boot.tv_sec * 1000000000 + boot.tv_nsec);
-    moved_ns = offset_ns - spool->clock_offset_ns;
-    return moved_ns > hour_ns || moved_ns < -hour_ns;
+    jump_s =
+        (tt_spool_wall_ns() - ((int64_t)boot.tv_sec * 1000000000 + boot.tv_nsec) - spool->clock_offset_ns) /
+        1000000000;
+    return jump_s > 3600 || jump_s < -3600 ? jump_s : 0;
 }
 
 enum tt_status tt_spool_prune(struct tt_spool *spool, int64_t wall_ns, int64_t *removed, struct tt_error *err)
@@ -245,10 +246,15 @@ enum tt_status tt_spool_prune(struct tt_spool *spool, int64_t wall_ns, int64_t *
     static const char *const trees[] = {"done", "failed"};
     const int64_t day_ns = 86400 * INT64_C(1000000000);
     struct pruning pruning = {.before_ns = wall_ns - spool->config->spool.keep_days * day_ns};
+    int64_t jump_s = clock_jump_s(spool);
 
     *removed = 0;
-    if (spool->config->spool.keep_days <= 0 || clock_jumped(spool))
+    if (spool->config->spool.keep_days <= 0)
         return TT_OK;
+    if (jump_s != 0)
+        return tt_fail(err, TT_RETRY_LATER,
+                       "the clock was set by %lld s: nothing is pruned until tiletrackd is started anew",
+                       (long long)jump_s);
     for (size_t i = 0; i < sizeof trees / sizeof *trees; i++) {
         int fd = tt_fs_open_directory(spool->root_fd, trees[i], false);
 

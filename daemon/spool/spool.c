@@ -353,6 +353,7 @@ static enum tt_status reopen(struct tt_spool *spool, struct tt_error *err)
     return status;
 }
 
+/* What claims and commits need: a file is made, written, synced, moved and removed. */
 static enum tt_status try_writing(struct tt_spool *spool, struct tt_error *err)
 {
     static const char block[4096];
@@ -364,7 +365,11 @@ static enum tt_status try_writing(struct tt_spool *spool, struct tt_error *err)
     if (write(fd, block, sizeof block) != (ssize_t)sizeof block || tt_fs_sync(fd) < 0)
         status = tt_fail_errno(err, TT_RETRY_LATER, errno, "%s: writing", spool->work);
     tt_fs_close(fd);
-    unlinkat(spool->work_fd, ".probe", 0);
+    unlinkat(spool->work_fd, ".probe2", 0); /* of a daemon that died just here */
+    if (!status && tt_fs_move(spool, spool->work_fd, ".probe", spool->work_fd, ".probe2") < 0)
+        status = tt_fail_errno(err, TT_RETRY_LATER, errno, "%s: renaming", spool->work);
+    if (unlinkat(spool->work_fd, status ? ".probe" : ".probe2", 0) < 0 && !status)
+        status = tt_fail_errno(err, TT_RETRY_LATER, errno, "%s: removing", spool->work);
     return status;
 }
 

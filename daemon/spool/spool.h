@@ -167,7 +167,8 @@ enum tt_status tt_spool_retry(struct tt_spool *spool, const char *name, struct t
 enum tt_status tt_spool_cancel_waiting(struct tt_spool *spool, const char *source, struct tt_error *err);
 
 /* Removes files from done/ and failed/ that were moved there more than spool.keep_days before wall_ns.
- * *removed: out, also on failure. Does nothing where keep_days is 0 or the wall clock cannot be trusted. */
+ * *removed: out, also on failure. Does nothing where keep_days is 0.
+ * TT_RETRY_LATER: also where the wall clock was set, so that ages say nothing. */
 enum tt_status tt_spool_prune(struct tt_spool *spool, int64_t wall_ns, int64_t *removed,
                               struct tt_error *err);
 
