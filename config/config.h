@@ -11,6 +11,7 @@
 #include "core/log.h"
 #include "core/plan.h"
 #include "core/status.h"
+#include "core/trackfile.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -26,8 +27,6 @@ struct tt_config_list {
 };
 
 enum tt_config_precision { TT_PRECISION_AUTO, TT_PRECISION_FP16, TT_PRECISION_FP32 };
-
-enum tt_output_format { TT_OUTPUT_NPZ }; /* bit numbers of output.formats */
 
 /* One worker's device: a GPU, or some threads of the CPU. */
 struct tt_config_device {
@@ -57,7 +56,7 @@ struct tt_config {
         double occlusion_threshold;
     } tracker;
     struct {
-        unsigned formats; /* 1 << enum tt_output_format */
+        unsigned formats; /* 1 << enum tt_track_format */
         bool overlay;
     } output;
     struct {

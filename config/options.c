@@ -102,8 +102,8 @@ const struct tt_option tt_options[] = {
     {OPTION(REAL, tracker.occlusion_threshold), RANGE(0, 1), .initial = "0.5", .flags = DIRECTORY,
      .help = "A point counts as occluded where the model gives occlusion a higher probability than this."},
 
-    {OPTION(CHOICES, output.formats), WORDS("npz"), .initial = "[npz]", .flags = DIRECTORY,
-     .help = "The formats of the track file."},
+    {OPTION(CHOICES, output.formats), WORDS("npz", "csv", "jsonl"), .initial = "[npz]", .flags = DIRECTORY,
+     .help = "The formats of the result: one track file for each, whose names differ in their ending only."},
     {OPTION(BOOL, output.overlay), .initial = "false", .flags = DIRECTORY,
      .help = "Whether a video with the tracks drawn into it is written as well."},
 
@@ -165,7 +165,8 @@ const struct tt_option tt_options[] = {
      .help = "How often the file is written."},
 
     {OPTION(PATH, on_done), .initial = "null", .flags = NULLABLE,
-     .help = "A program that is run with the path of the result as its only argument. Null runs nothing."},
+     .help = "A program that is run with the path of the result, or with one for each of `output.formats`, "
+             "as its arguments. Null runs nothing."},
 };
 const int tt_options_count = sizeof tt_options / sizeof tt_options[0];
 

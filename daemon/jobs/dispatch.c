@@ -66,7 +66,7 @@ static struct tt_task *take_one(struct tt_jobs *jobs)
         return task;
     tt_log(daemon->log, TT_LOG_INFO, "job_claimed", TT_STR("job", job->manifest.id),
            TT_STR("file", job->manifest.source), TT_INT("input_bytes", job->manifest.claimed.size_bytes),
-           TT_STR("output", job->manifest.output));
+           TT_STR("output", tt_manifest_output(&job->manifest)));
     daemon->metrics.claimed++;
     return tt_jobs_add(jobs, job); /* without memory for it, tt_jobs_adopt finds it later */
 }
@@ -138,7 +138,7 @@ static struct tt_task *choose(struct tt_jobs *jobs, struct tt_slot *slot)
 /* Everything that JOB says; paths are owned by the caller. */
 struct order {
     struct tt_message_job message;
-    char *video, *queries, *mask, *result, *checkpoint;
+    char *video, *queries, *mask, *checkpoint, *results[TT_TRACK_FORMATS];
 };
 
 static void order_free(struct order *order)
@@ -146,8 +146,30 @@ static void order_free(struct order *order)
     free(order->video);
     free(order->queries);
     free(order->mask);
-    free(order->result);
     free(order->checkpoint);
+    for (int i = 0; i < TT_TRACK_FORMATS; i++)
+        free(order->results[i]);
+}
+
+_Static_assert((int)TT_TRACK_FORMATS <= (int)TT_MESSAGE_OUTPUTS, "a job may have all formats");
+
+/* False: memory. */
+static bool order_results(struct order *order, const struct tt_spool_job *job)
+{
+    struct tt_message_job *message = &order->message;
+
+    for (int i = 0; i < TT_MESSAGE_OUTPUTS; i++)
+        message->output[i].path = "";
+    for (int i = 0; i < TT_TRACK_FORMATS; i++) {
+        if (!job->manifest.output[i])
+            continue;
+        order->results[i] = tt_spool_job_result(job, (enum tt_track_format)i);
+        if (!order->results[i])
+            return false;
+        message->output[message->outputs++] =
+            (struct tt_message_output){.format = i, .path = order->results[i]};
+    }
+    return true;
 }
 
 static enum tt_status make_order(struct order *order, const struct tt_daemon *daemon,
@@ -158,13 +180,12 @@ static enum tt_status make_order(struct order *order, const struct tt_daemon *da
 
     *order = (struct order){.video = tt_spool_job_video(job),
                             .queries = tt_spool_job_sidecar(job, TT_SPOOL_QUERIES_CSV),
-                            .mask = tt_spool_job_sidecar(job, TT_SPOOL_MASK_PNG),
-                            .result = tt_spool_job_result(job)};
+                            .mask = tt_spool_job_sidecar(job, TT_SPOOL_MASK_PNG)};
     if (!order->queries)
         order->queries = tt_spool_job_sidecar(job, TT_SPOOL_QUERIES_JSON);
     if (asprintf(&order->checkpoint, "%s/checkpoint", job->directory) < 0)
         order->checkpoint = NULL;
-    if (!order->video || !order->result || !order->checkpoint)
+    if (!order->video || !order->checkpoint)
         return tt_fail_errno(err, TT_RETRY_LATER, ENOMEM, "job %s", job->manifest.id);
     order->message = (struct tt_message_job){
         .id = job->manifest.id,
@@ -174,8 +195,6 @@ static enum tt_status make_order(struct order *order, const struct tt_daemon *da
         .grid = overrides->grid,
         .overlap_frames = overrides->overlap_frames,
         .occlusion_threshold = overrides->occlusion_threshold,
-        .outputs = 1,
-        .output = {{.format = TT_TRACKS_NPZ, .path = order->result}, {.path = ""}, {.path = ""}},
         .temporary_directory = "",
         .checkpoint = order->checkpoint,
         .checkpoint_ms = CHECKPOINT_MS,
@@ -183,6 +202,8 @@ static enum tt_status make_order(struct order *order, const struct tt_daemon *da
         .deadline_ms = config->jobs.deadline_ms,
         .deadline_frame_ms = config->jobs.deadline_frame_ms,
     };
+    if (!order_results(order, job))
+        return tt_fail_errno(err, TT_RETRY_LATER, ENOMEM, "job %s", job->manifest.id);
     return TT_OK;
 }
 
@@ -195,7 +216,7 @@ static enum tt_status run(struct tt_jobs *jobs, struct tt_task *task, struct tt_
     enum tt_status status = tt_overrides_read(&overrides, daemon->config, task->job->manifest.source, err);
 
     if (!status)
-        status = tt_spool_attempt_begin(daemon->spool, task->job, err);
+        status = tt_spool_attempt_begin(daemon->spool, task->job, overrides.formats, err);
     if (!status)
         status = make_order(&order, daemon, task->job, &overrides, err);
     if (!status)

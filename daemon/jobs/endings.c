@@ -15,15 +15,6 @@
 
 enum { AGAIN_MS = 1000 };
 
-/* What a log line needs of a job that is gone. */
-struct remains {
-    char id[TT_JOB_ID_BYTES];
-    char source[PATH_MAX], output[PATH_MAX];
-    char *path; /* of the result */
-    int64_t input_bytes;
-    int attempts;
-};
-
 uint32_t tt_jobs_random(void)
 {
     uint32_t random = 0;
@@ -57,49 +48,81 @@ static const char *cause_of(const struct tt_task *task)
 /* --- what is said -----------------------------------------------------------------------------------------
  */
 
-static void say_done(struct tt_jobs *jobs, const struct tt_task *task, const struct remains *remains)
+/* "npz, csv" */
+static const char *format_names(const struct tt_manifest *manifest, char *text, size_t bytes)
+{
+    size_t used = 0;
+
+    text[0] = '\0';
+    for (int i = 0; i < TT_TRACK_FORMATS && used < bytes; i++)
+        if (manifest->output[i])
+            used += (size_t)snprintf(text + used, bytes - used, "%s%s", used ? ", " : "",
+                                     tt_track_format_names[i]);
+    return text;
+}
+
+static void run_hook(struct tt_daemon *daemon, const struct tt_manifest *manifest)
+{
+    char *paths[TT_TRACK_FORMATS + 1] = {NULL};
+    int count = 0;
+
+    for (int i = 0; i < TT_TRACK_FORMATS; i++)
+        if (manifest->output[i] && (paths[count] = tt_spool_output_path(daemon->spool, manifest->output[i])))
+            count++;
+    tt_hook_run(daemon->hook, daemon->config->on_done, manifest->id, manifest->source, paths);
+    while (count > 0)
+        free(paths[--count]);
+}
+
+static void say_done(struct tt_jobs *jobs, const struct tt_task *task, const struct tt_manifest *manifest)
 {
     struct tt_daemon *daemon = jobs->daemon;
     const struct tt_message_done *figures = &task->figures;
+    char formats[64];
+    int64_t bytes = 0;
 
-    tt_log(daemon->log, TT_LOG_INFO, "job_done", TT_STR("job", remains->id), TT_STR("worker", task->worker),
-           TT_STR("file", remains->source), TT_STR("outcome", tt_outcome_name(task->outcome)),
+    for (int i = 0; i < figures->outputs; i++)
+        bytes += figures->output_bytes[i];
+    tt_log(daemon->log, TT_LOG_INFO, "job_done", TT_STR("job", manifest->id), TT_STR("worker", task->worker),
+           TT_STR("file", manifest->source), TT_STR("outcome", tt_outcome_name(task->outcome)),
            TT_INT("frames", figures->frames), TT_INT("queries", figures->queries),
            TT_INT("decode_ms", figures->decode_ms), TT_INT("track_ms", figures->track_ms),
-           TT_INT("total_ms", figures->total_ms), TT_STR("output", remains->output),
-           TT_INT("output_bytes", figures->output_bytes[0]));
+           TT_INT("total_ms", figures->total_ms), TT_STR("output", tt_manifest_output(manifest)),
+           TT_STR("formats", format_names(manifest, formats, sizeof formats)), TT_INT("output_bytes", bytes));
     tt_metrics_job_done(&daemon->metrics, task->outcome == TT_OUTCOME_TRUNCATED, figures,
-                        remains->input_bytes);
-    if (daemon->config->on_done && remains->path)
-        tt_hook_run(daemon->hook, daemon->config->on_done, remains->id, remains->source, remains->path);
+                        manifest->seen.size_bytes);
+    if (daemon->config->on_done)
+        run_hook(daemon, manifest);
 }
 
-static void say_failed(struct tt_jobs *jobs, const struct tt_task *task, const struct remains *remains)
+static void say_failed(struct tt_jobs *jobs, const struct tt_task *task, const struct tt_manifest *manifest)
 {
     struct tt_daemon *daemon = jobs->daemon;
 
-    tt_log(daemon->log, TT_LOG_ERROR, "job_quarantined", TT_STR("job", remains->id),
-           TT_STR("worker", task->worker[0] ? task->worker : NULL), TT_STR("file", remains->source),
-           TT_STR("cause", cause_of(task)), TT_INT("attempts", remains->attempts));
+    tt_log(daemon->log, TT_LOG_ERROR, "job_quarantined", TT_STR("job", manifest->id),
+           TT_STR("worker", task->worker[0] ? task->worker : NULL), TT_STR("file", manifest->source),
+           TT_STR("cause", cause_of(task)), TT_INT("attempts", manifest->attempts));
     daemon->metrics.jobs[task->cancelled ? TT_METRIC_CANCELLED : TT_METRIC_FAILED]++;
 }
 
-static void say_put_back(struct tt_jobs *jobs, const struct tt_task *task, const struct remains *remains)
+static void say_put_back(struct tt_jobs *jobs, const struct tt_task *task, const struct tt_manifest *manifest)
 {
-    tt_log(jobs->daemon->log, TT_LOG_INFO, "job_put_back", TT_STR("job", remains->id),
-           TT_STR("file", remains->source), TT_STR("cause", cause_of(task)));
+    tt_log(jobs->daemon->log, TT_LOG_INFO, "job_put_back", TT_STR("job", manifest->id),
+           TT_STR("file", manifest->source), TT_STR("cause", cause_of(task)));
     jobs->daemon->put_back++;
 }
 
-static void say_ended(struct tt_jobs *jobs, const struct tt_task *task, enum tt_job_state state,
-                      const struct remains *remains)
+/* The spool has ended the job. */
+static void say_ended(struct tt_jobs *jobs, const struct tt_task *task)
 {
+    const struct tt_manifest *manifest = tt_spool_ended(jobs->daemon->spool);
+
     if (task->ending == TT_ENDING_COMMIT)
-        say_done(jobs, task, remains);
+        say_done(jobs, task, manifest);
     else if (task->ending == TT_ENDING_RETURN)
-        say_put_back(jobs, task, remains);
-    else if (task->ending != TT_ENDING_FINISH || state == TT_JOB_FAILING)
-        say_failed(jobs, task, remains);
+        say_put_back(jobs, task, manifest);
+    else if (task->ending != TT_ENDING_FINISH || manifest->state == TT_JOB_FAILING)
+        say_failed(jobs, task, manifest);
 }
 
 /* --- what is done -----------------------------------------------------------------------------------------
@@ -194,32 +217,36 @@ static enum tt_status carry_out(struct tt_jobs *jobs, struct tt_task *task, stru
     return tt_spool_finish(spool, task->job, err);
 }
 
+/* Somebody has taken the name that the result was to have, and it got another. was: NULL where there is none.
+ */
+static void say_renamed(struct tt_jobs *jobs, const char *was)
+{
+    const struct tt_manifest *manifest = tt_spool_ended(jobs->daemon->spool);
+
+    if (was && strcmp(was, tt_manifest_output(manifest)) != 0)
+        tt_log(jobs->daemon->log, TT_LOG_WARNING, "output_renamed", TT_STR("job", manifest->id),
+               TT_STR("file", manifest->source), TT_STR("claimed", was),
+               TT_STR("output", tt_manifest_output(manifest)));
+}
+
 static void end_task(struct tt_jobs *jobs, struct tt_task *task)
 {
-    static struct remains remains; /* too large for the stack */
-    const struct tt_manifest *manifest = &task->job->manifest;
-    enum tt_job_state state;
+    const char *output = tt_manifest_output(&task->job->manifest);
+    char *was = task->ending == TT_ENDING_COMMIT && output ? strdup(output) : NULL;
     struct tt_error err;
-    enum tt_status status;
+    enum tt_status status = carry_out(jobs, task, &err);
 
-    snprintf(remains.id, sizeof remains.id, "%s", manifest->id);
-    snprintf(remains.source, sizeof remains.source, "%s", manifest->source);
-    snprintf(remains.output, sizeof remains.output, "%s", manifest->output ? manifest->output : "");
-    remains.path = manifest->output ? tt_spool_job_output(jobs->daemon->spool, task->job) : NULL;
-    remains.input_bytes = manifest->seen.size_bytes;
-    remains.attempts = manifest->attempts;
-    state = manifest->state;
-    status = carry_out(jobs, task, &err);
     if (status == TT_OK && task->ending == TT_ENDING_KEEP) {
-        say_put_back(jobs, task, &remains);
+        say_put_back(jobs, task, &task->job->manifest);
         tt_jobs_drop(jobs, task);
     } else if (status == TT_OK) {
-        say_ended(jobs, task, state, &remains);
+        say_renamed(jobs, was);
+        say_ended(jobs, task);
         tt_jobs_drop(jobs, task);
     } else if (status != TT_INTERRUPTED) {
         task->ending_due_ms = tt_clock_ms() + AGAIN_MS;
     }
-    free(remains.path);
+    free(was);
 }
 
 bool tt_jobs_end_one(struct tt_jobs *jobs)

@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +22,8 @@ struct call {
     uv_timer_t limit;
     int handles;
     bool late;
-    char *program, *job, *file, *result;
+    char *program, *job, *file;
+    char *arguments[TT_TRACK_FORMATS + 2]; /* the program, its results, NULL */
 };
 
 struct tt_hook {
@@ -40,7 +42,8 @@ static void free_call(struct call *call)
     free(call->program);
     free(call->job);
     free(call->file);
-    free(call->result);
+    for (int i = 0; i < TT_TRACK_FORMATS; i++)
+        free(call->arguments[i + 1]);
     free(call);
 }
 
@@ -95,12 +98,14 @@ static void on_limit(uv_timer_t *timer)
 static void start_call(struct call *call)
 {
     struct tt_hook *hook = call->hook;
-    char *arguments[] = {call->program, call->result, NULL};
     uv_stdio_container_t stdio[3] = {{.flags = UV_IGNORE},
                                      {.flags = UV_INHERIT_FD, .data.fd = STDERR_FILENO},
                                      {.flags = UV_INHERIT_FD, .data.fd = STDERR_FILENO}};
-    uv_process_options_t options = {
-        .exit_cb = on_ended, .file = call->program, .args = arguments, .stdio_count = 3, .stdio = stdio};
+    uv_process_options_t options = {.exit_cb = on_ended,
+                                    .file = call->program,
+                                    .args = call->arguments,
+                                    .stdio_count = 3,
+                                    .stdio = stdio};
     int problem;
 
     call->next = hook->running;
@@ -132,19 +137,20 @@ static void start_next(struct tt_hook *hook)
 }
 
 void tt_hook_run(struct tt_hook *hook, const char *program, const char *job, const char *file,
-                 const char *result)
+                 char *const *results)
 {
     struct call *call = calloc(1, sizeof *call);
+    bool complete;
 
     if (!call)
         return;
-    *call = (struct call){.hook = hook,
-                          .program = strdup(program),
-                          .job = strdup(job),
-                          .file = strdup(file),
-                          .result = strdup(result)};
-    if (!call->program || !call->job || !call->file || !call->result || hook->waiting >= WAITING_MAX) {
-        say_failed(call, -1, 0, "too many wait to be run");
+    *call = (struct call){.hook = hook, .program = strdup(program), .job = strdup(job), .file = strdup(file)};
+    complete = call->program && call->job && call->file;
+    call->arguments[0] = call->program;
+    for (int i = 0; i < TT_TRACK_FORMATS && results[i]; i++)
+        complete &= (call->arguments[i + 1] = strdup(results[i])) != NULL;
+    if (!complete || hook->waiting >= WAITING_MAX) {
+        say_failed(call, -1, 0, complete ? "too many wait to be run" : "memory is short");
         free_call(call);
         return;
     }

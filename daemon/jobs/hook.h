@@ -1,4 +1,4 @@
-/* daemon/jobs/hook.h: on_done: a program that is run with the path of each result.
+/* daemon/jobs/hook.h: on_done: a program that is run with the paths of each job's results.
  *
  * Without a shell, in the order of the results, a few at a time, each for a bounded time. What it does never
  * concerns the job: a failure is logged. Not durable: a daemon that dies forgets what it has not run yet.
@@ -8,6 +8,7 @@
 
 #include "core/log.h"
 #include "core/status.h"
+#include "core/trackfile.h"
 
 #include <stdint.h>
 #include <uv.h>
@@ -18,9 +19,9 @@ struct tt_hook;
 enum tt_status tt_hook_create(struct tt_hook **hook, uv_loop_t *loop, struct tt_log *log, int64_t *failures,
                               struct tt_error *err);
 
-/* Copies its texts. */
+/* results: the program's arguments, NULL at their end; at most TT_TRACK_FORMATS. Copies its texts. */
 void tt_hook_run(struct tt_hook *hook, const char *program, const char *job, const char *file,
-                 const char *result);
+                 char *const *results);
 
 /* Whether something runs or waits. */
 int tt_hook_busy(const struct tt_hook *hook);

@@ -37,7 +37,8 @@ static enum tt_status check_against(const struct tt_config *own, const struct tt
 
 static void copy(struct tt_overrides *overrides, const struct tt_config *config)
 {
-    *overrides = (struct tt_overrides){.grid = config->tracker.grid,
+    *overrides = (struct tt_overrides){.formats = config->output.formats,
+                                       .grid = config->tracker.grid,
                                        .overlap_frames = config->tracker.overlap_frames,
                                        .occlusion_threshold = config->tracker.occlusion_threshold};
 }

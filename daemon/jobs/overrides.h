@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 struct tt_overrides {
+    unsigned formats; /* 1 << enum tt_track_format */
     int64_t grid, overlap_frames;
     double occlusion_threshold;
 };

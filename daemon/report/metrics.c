@@ -30,7 +30,8 @@ void tt_metrics_job_done(struct tt_metrics *metrics, bool truncated, const struc
     metrics->jobs[truncated ? TT_METRIC_TRUNCATED : TT_METRIC_DONE]++;
     metrics->frames += done->frames;
     metrics->input_bytes += input_bytes;
-    metrics->output_bytes += done->output_bytes[0];
+    for (int i = 0; i < done->outputs; i++)
+        metrics->output_bytes += done->output_bytes[i];
     tt_histogram_add(&metrics->stages[TT_METRIC_DECODE], done->decode_ms);
     tt_histogram_add(&metrics->stages[TT_METRIC_TRACK], done->track_ms);
     tt_histogram_add(&metrics->stages[TT_METRIC_WRITE], done->write_ms);

@@ -77,6 +77,17 @@ static json_t *text_json(const char *bytes)
     return json ? json : json_null();
 }
 
+/* The names of the results, relative to tracks/, as they are to be. */
+static json_t *outputs_json(const struct tt_manifest *manifest)
+{
+    json_t *json = json_array();
+
+    for (int i = 0; i < TT_TRACK_FORMATS; i++)
+        if (manifest->output[i])
+            json_array_append_new(json, text_json(manifest->output[i]));
+    return json;
+}
+
 static json_t *device_json(struct tt_daemon *daemon, const struct tt_slot *slot)
 {
     const struct tt_spool_job *job = slot->has_job ? tt_spool_find(daemon->spool, slot->job) : NULL;
@@ -95,6 +106,7 @@ static json_t *device_json(struct tt_daemon *daemon, const struct tt_slot *slot)
         return json;
     json_object_set_new(json, "job", text_json(slot->job));
     json_object_set_new(json, "file", text_json(job ? job->manifest.source : NULL));
+    json_object_set_new(json, "outputs", job ? outputs_json(&job->manifest) : json_array());
     json_object_set_new(json, "stage", json_string(tt_job_stage_names[slot->stage]));
     json_object_set_new(json, "frames", json_integer(slot->frames));
     json_object_set_new(json, "frames_expected", json_integer(slot->expected_frames));
@@ -124,6 +136,7 @@ static json_t *waiting_json(struct tt_daemon *daemon)
         item = json_object();
         json_object_set_new(item, "job", text_json(manifest->id));
         json_object_set_new(item, "file", text_json(manifest->source));
+        json_object_set_new(item, "outputs", outputs_json(manifest));
         json_object_set_new(item, "state", json_string(names[task->state]));
         json_object_set_new(item, "attempts", json_integer(manifest->attempts));
         json_object_set_new(item, "cause", text_json(task->cause));

@@ -143,9 +143,9 @@ static enum tt_claim write_manifest(struct taking *taking)
     manifest->state = TT_JOB_CLAIMED;
     manifest->claimed = tt_identity_of(&taking->st);
     manifest->source = strdup(taking->source);
-    manifest->output = tt_place_output(spool, taking->source);
-    if (!manifest->source || !manifest->output)
-        return paused(taking, "finding a name for its result");
+    if (!manifest->source ||
+        tt_place_outputs(spool, taking->source, spool->config->output.formats, manifest->output) < 0)
+        return paused(taking, "finding a name for its results");
     for (int kind = 0; kind < TT_SPOOL_SIDECARS; kind++) {
         char name[TT_NAME_BYTES + 1];
         struct stat st;

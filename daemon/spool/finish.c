@@ -2,7 +2,7 @@
  *
  * Invariants: tt_spool_finish looks only at the manifest and at what still lies in the job's directory, and
  * can be cut short anywhere and called again. In state `committing`, a result in the directory is not
- * published yet and none means that it is. Nothing of a job is removed before its input has moved. Fails:
+ * published yet and one that is not there is. Nothing of a job is removed before its input has moved. Fails:
  * troubles of the disk pause the spool; the job stays as it is.
  */
 #include "daemon/spool/internal.h"
@@ -41,50 +41,94 @@ static enum tt_status save(struct ending *ending)
     return status;
 }
 
-/* Writes another target (or output) into the manifest. Takes made. */
-static enum tt_status rename_in_manifest(struct ending *ending, char **field, char *made)
+/* --- the results ------------------------------------------------------------------------------------------
+ */
+
+/* One result, where it still lies here. *taken: out; true: somebody else has its name. */
+static enum tt_status publish_one(struct ending *ending, enum tt_track_format format, bool *taken)
 {
-    if (!made)
+    const struct tt_manifest *manifest = ending->manifest;
+    char result[TT_RESULT_BYTES];
+    const char *name;
+    int problem = 0, fd;
+
+    tt_job_result_name(result, manifest, format);
+    fd = tt_fs_open_parent(ending->spool, "tracks", manifest->output[format], true, &name);
+    if (fd < 0)
+        return trouble(ending, "opening its directory in tracks/");
+    if (tt_fs_exists(ending->fd, result) && tt_fs_move(ending->spool, ending->fd, result, fd, name) < 0)
+        problem = errno;
+    TT_STEP("commit-rename");
+    if (!problem && tt_fs_sync(fd) < 0)
+        problem = errno;
+    TT_STEP("commit-synced");
+    tt_fs_close(fd);
+    *taken = problem == EEXIST;
+    errno = problem;
+    return problem && !*taken ? trouble(ending, "publishing its result") : TT_OK;
+}
+
+/* Whether a file that is not ours has the name of a result. */
+static bool is_name_taken(const struct ending *ending, enum tt_track_format format, const char *result)
+{
+    const char *name;
+    int fd = tt_fs_open_parent(ending->spool, "tracks", ending->manifest->output[format], false, &name);
+    bool taken = fd >= 0 && tt_fs_exists(fd, name) && !tt_fs_same_file(fd, name, ending->fd, result);
+
+    tt_fs_close(fd);
+    return taken;
+}
+
+/* The formats that are not published yet. *taken: out, whether the name of one of them is. */
+static unsigned unpublished(const struct ending *ending, bool *taken)
+{
+    unsigned formats = 0;
+
+    *taken = false;
+    for (int i = 0; i < TT_TRACK_FORMATS; i++) {
+        enum tt_track_format format = (enum tt_track_format)i;
+        char result[TT_RESULT_BYTES];
+
+        tt_job_result_name(result, ending->manifest, format);
+        if (!ending->manifest->output[i] || !tt_fs_exists(ending->fd, result))
+            continue;
+        formats |= 1u << i;
+        *taken |= is_name_taken(ending, format, result);
+    }
+    return formats;
+}
+
+/* Other names for the results that are not published yet. */
+static enum tt_status name_again(struct ending *ending)
+{
+    struct tt_manifest *manifest = ending->manifest;
+    bool taken;
+    unsigned formats = unpublished(ending, &taken);
+
+    if (tt_place_outputs_again(ending->spool, manifest, formats, manifest->output) < 0)
         return trouble(ending, "looking for a free name");
-    free(*field);
-    *field = made;
     return save(ending);
 }
 
-/* --- the result -------------------------------------------------------------------------------------------
- */
-
+/* All names are looked at before the first is given, so that the results of a job keep one name between them;
+ * only who takes one of the others in the very instant between two renames can part them. */
 static enum tt_status publish(struct ending *ending)
 {
-    struct tt_manifest *manifest = ending->manifest;
-    char result[32];
+    enum tt_status status = TT_OK;
+    bool taken;
 
-    snprintf(result, sizeof result, "result.%d.npz", manifest->serial);
-    for (;;) {
-        const char *name;
-        int fd, problem = 0;
-        enum tt_status status;
-
-        fd = tt_fs_open_parent(ending->spool, "tracks", manifest->output, true, &name);
-        if (fd < 0)
-            return trouble(ending, "opening its directory in tracks/");
-        if (tt_fs_exists(ending->fd, result) && tt_fs_move(ending->spool, ending->fd, result, fd, name) < 0)
-            problem = errno;
-        TT_STEP("commit-rename");
-        if (!problem && tt_fs_sync(fd) < 0)
-            problem = errno;
-        TT_STEP("commit-synced");
-        tt_fs_close(fd);
-        if (!problem)
-            return TT_OK;
-        errno = problem;
-        if (problem != EEXIST)
-            return trouble(ending, "publishing its result");
-        status =
-            rename_in_manifest(ending, &manifest->output, tt_place_output_again(ending->spool, manifest));
-        if (status)
-            return status;
+    unpublished(ending, &taken);
+    if (taken)
+        status = name_again(ending);
+    for (int i = 0; i < TT_TRACK_FORMATS && !status; i++) {
+        taken = ending->manifest->output[i] != NULL;
+        while (taken && !status) {
+            status = publish_one(ending, (enum tt_track_format)i, &taken);
+            if (!status && taken)
+                status = name_again(ending);
+        }
     }
+    return status;
 }
 
 /* --- the inputs -------------------------------------------------------------------------------------------
@@ -124,10 +168,14 @@ static enum tt_status sync_move(struct ending *ending, int to_fd)
 static enum tt_status place_again(struct ending *ending)
 {
     struct tt_manifest *manifest = ending->manifest;
+    char *made = tt_place_input(ending->spool, tree_of(manifest->state), manifest->source,
+                                manifest->has_sidecar, ending->fd);
 
-    return rename_in_manifest(ending, &manifest->target,
-                              tt_place_input(ending->spool, tree_of(manifest->state), manifest->source,
-                                             manifest->has_sidecar, ending->fd));
+    if (!made)
+        return trouble(ending, "looking for a free name");
+    free(manifest->target);
+    manifest->target = made;
+    return save(ending);
 }
 
 /* To done/ or failed/: the video first, for its name decides those of the others. *to_fd: out, the directory.
@@ -220,6 +268,21 @@ static enum tt_status carry_out(struct ending *ending)
     return status;
 }
 
+/* The job is no more; what its manifest says stays until the next one. */
+static void bury(struct tt_spool *spool, struct tt_spool_job *job)
+{
+    tt_job_detach(spool, job);
+    tt_manifest_free(&spool->ended);
+    spool->ended = job->manifest;
+    job->manifest = (struct tt_manifest){.state = TT_JOB_CLAIMED};
+    tt_job_free(job);
+}
+
+const struct tt_manifest *tt_spool_ended(const struct tt_spool *spool)
+{
+    return &spool->ended;
+}
+
 enum tt_status tt_spool_finish(struct tt_spool *spool, struct tt_spool_job *job, struct tt_error *err)
 {
     struct tt_error local;
@@ -229,16 +292,13 @@ enum tt_status tt_spool_finish(struct tt_spool *spool, struct tt_spool_job *job,
 
     ending.fd = tt_job_open(spool, job);
     if (ending.fd < 0 && errno == ENOENT) { /* somebody removed it */
-        tt_job_detach(spool, job);
-        tt_job_free(job);
+        bury(spool, job);
         return TT_OK;
     }
     status = ending.fd < 0 ? trouble(&ending, "opening its directory") : carry_out(&ending);
     tt_fs_close(ending.fd);
-    if (!status) {
-        tt_job_detach(spool, job);
-        tt_job_free(job);
-    }
+    if (!status)
+        bury(spool, job);
     return status;
 }
 
@@ -287,28 +347,44 @@ enum tt_status tt_job_end(struct tt_spool *spool, struct tt_spool_job *job, enum
 /* --- what others call --------------------------------------------------------------------------------------
  */
 
-/* Syncs the result that the worker left. TT_BAD_INPUT: there is none. */
-static enum tt_status sync_result(struct tt_spool *spool, const struct tt_spool_job *job,
-                                  struct tt_error *err)
+/* TT_BAD_INPUT: it is not there. */
+static enum tt_status sync_result(struct tt_spool *spool, const struct tt_spool_job *job, int directory_fd,
+                                  enum tt_track_format format, struct tt_error *err)
 {
-    char name[32];
-    int directory_fd = tt_job_open(spool, job), fd = -1;
+    char name[TT_RESULT_BYTES];
     enum tt_status status = TT_OK;
     struct stat st;
+    int fd;
 
-    snprintf(name, sizeof name, "result.%d.npz", job->manifest.serial);
-    if (directory_fd >= 0)
-        fd = openat(directory_fd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    tt_job_result_name(name, &job->manifest, format);
+    fd = openat(directory_fd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0 && errno == ENOENT)
-        status = tt_fail(err, TT_BAD_INPUT, "job %s: the worker left no result", job->manifest.id);
-    else if (fd < 0 || fstat(fd, &st) < 0)
+        return tt_fail(err, TT_BAD_INPUT, "job %s: the worker left no %s", job->manifest.id, name);
+    if (fd < 0 || fstat(fd, &st) < 0)
         status = tt_spool_trouble(spool, err, errno, "%s/%s", job->directory, name);
     else if (!S_ISREG(st.st_mode) || st.st_size == 0)
-        status = tt_fail(err, TT_BAD_INPUT, "job %s: the worker's result is empty", job->manifest.id);
-    else if (tt_fs_sync(fd) < 0 || tt_fs_sync(directory_fd) < 0)
+        status = tt_fail(err, TT_BAD_INPUT, "job %s: the worker's %s is empty", job->manifest.id, name);
+    else if (tt_fs_sync(fd) < 0)
         status = tt_spool_trouble(spool, err, errno, "%s/%s: syncing", job->directory, name);
-    TT_STEP("commit-result");
     tt_fs_close(fd);
+    return status;
+}
+
+/* Syncs the results that the worker left. TT_BAD_INPUT: one is missing. */
+static enum tt_status sync_results(struct tt_spool *spool, const struct tt_spool_job *job,
+                                   struct tt_error *err)
+{
+    int directory_fd = tt_job_open(spool, job);
+    enum tt_status status = TT_OK;
+
+    if (directory_fd < 0)
+        return tt_spool_trouble(spool, err, errno, "%s", job->directory);
+    for (int i = 0; i < TT_TRACK_FORMATS && !status; i++)
+        if (job->manifest.output[i])
+            status = sync_result(spool, job, directory_fd, (enum tt_track_format)i, err);
+    if (!status && tt_fs_sync(directory_fd) < 0)
+        status = tt_spool_trouble(spool, err, errno, "%s: syncing", job->directory);
+    TT_STEP("commit-result");
     tt_fs_close(directory_fd);
     return status;
 }
@@ -350,7 +426,7 @@ enum tt_status tt_spool_commit(struct tt_spool *spool, struct tt_spool_job *job,
             *changed = true;
         return status;
     }
-    status = sync_result(spool, job, e);
+    status = sync_results(spool, job, e);
     if (status)
         return status;
     job->manifest.outcome = outcome;

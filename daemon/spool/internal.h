@@ -18,6 +18,7 @@ struct tt_spool {
     int64_t clock_offset_ns; /* wall clock minus boot clock at the start */
     struct tt_spool_job *jobs;
     struct tt_spool_pause pause;
+    struct tt_manifest ended; /* of the job that was ended last */
 };
 
 /* --- fs.c: directories and moves; errno says why they fail ------------------------------------------
@@ -70,11 +71,18 @@ int64_t tt_spool_wall_ns(void);
 /* --- place.c: names that are free -------------------------------------------------------------------
  */
 
-/* The output of a new job: relative to tracks/. Owned by the caller. NULL and errno. */
-char *tt_place_output(struct tt_spool *spool, const char *source);
+/* The outputs of a new job in some formats (1 << enum tt_track_format): relative to tracks/, equal but for
+ * the format, and free in every format. outputs: [TT_TRACK_FORMATS], owned by the caller; those of the
+ * formats are replaced. 0, or -1 and errno: outputs is untouched. */
+int tt_place_outputs(struct tt_spool *spool, const char *source, unsigned formats, char **outputs);
 
-/* Another one for a job whose output somebody else took. */
-char *tt_place_output_again(struct tt_spool *spool, const struct tt_manifest *manifest);
+/* Others for a job one of whose outputs somebody else took. */
+int tt_place_outputs_again(struct tt_spool *spool, const struct tt_manifest *manifest, unsigned formats,
+                           char **outputs);
+
+/* The job's own, in other formats. */
+int tt_place_formats(struct tt_spool *spool, const struct tt_manifest *manifest, unsigned formats,
+                     char **outputs);
 
 /* Where the input can go in `tree` with its side-cars (and reason, in failed/): relative to it. job_fd: where
  * the side-cars are now; one that already lies there under another name (a hard link) takes no place. -1: not
@@ -103,6 +111,10 @@ enum tt_status tt_job_make(struct tt_spool *spool, struct tt_spool_job **job, in
                            struct tt_error *err);
 
 int tt_job_open(const struct tt_spool *spool, const struct tt_spool_job *job); /* its directory */
+
+/* Where the running attempt's result lies in it: name [TT_RESULT_BYTES]. */
+enum { TT_RESULT_BYTES = 32 };
+void tt_job_result_name(char *name, const struct tt_manifest *manifest, enum tt_track_format format);
 
 /* Which side-cars lie in a job's directory: has_sidecar [TT_SPOOL_SIDECARS]. True: any does. */
 bool tt_job_find_sidecars(int directory_fd, bool *has_sidecar);

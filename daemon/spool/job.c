@@ -92,19 +92,24 @@ char *tt_spool_job_sidecar(const struct tt_spool_job *job, enum tt_spool_sidecar
     return job->manifest.has_sidecar[kind] ? path_of(job->directory, tt_spool_sidecar_names[kind]) : NULL;
 }
 
-char *tt_spool_job_result(const struct tt_spool_job *job)
+void tt_job_result_name(char *name, const struct tt_manifest *manifest, enum tt_track_format format)
 {
-    char name[32];
+    snprintf(name, TT_RESULT_BYTES, "result.%d.%s", manifest->serial, tt_track_format_names[format]);
+}
 
-    snprintf(name, sizeof name, "result.%d.npz", job->manifest.serial);
+char *tt_spool_job_result(const struct tt_spool_job *job, enum tt_track_format format)
+{
+    char name[TT_RESULT_BYTES];
+
+    tt_job_result_name(name, &job->manifest, format);
     return path_of(job->directory, name);
 }
 
-char *tt_spool_job_output(const struct tt_spool *spool, const struct tt_spool_job *job)
+char *tt_spool_output_path(const struct tt_spool *spool, const char *output)
 {
     char *path;
 
-    return asprintf(&path, "%s/tracks/%s", spool->root, job->manifest.output) < 0 ? NULL : path;
+    return asprintf(&path, "%s/tracks/%s", spool->root, output) < 0 ? NULL : path;
 }
 
 /* --- the directory ----------------------------------------------------------------------------------------
@@ -257,9 +262,28 @@ enum tt_look tt_spool_look(const struct tt_spool *spool, const struct tt_spool_j
 /* --- attempts ---------------------------------------------------------------------------------------------
  */
 
-enum tt_status tt_spool_attempt_begin(struct tt_spool *spool, struct tt_spool_job *job, struct tt_error *err)
+/* Writes a manifest that a new attempt has changed; where that fails it is `before` again. */
+static enum tt_status save_attempt(struct tt_spool *spool, struct tt_spool_job *job,
+                                   struct tt_manifest *before, struct tt_error *err)
+{
+    struct tt_manifest *manifest = &job->manifest;
+    enum tt_status status = tt_job_save(spool, job, err);
+    char **gone = status ? manifest->output : before->output,
+         **kept = status ? before->output : manifest->output;
+
+    for (int i = 0; i < TT_TRACK_FORMATS; i++)
+        if (gone[i] != kept[i])
+            free(gone[i]);
+    if (status)
+        *manifest = *before;
+    return status;
+}
+
+enum tt_status tt_spool_attempt_begin(struct tt_spool *spool, struct tt_spool_job *job, unsigned formats,
+                                      struct tt_error *err)
 {
     struct tt_manifest *manifest = &job->manifest, before = *manifest;
+    char *outputs[TT_TRACK_FORMATS] = {NULL};
     struct tt_error local, *e = err ? err : &local;
     int fd = tt_job_open(spool, job);
     struct tt_identity now;
@@ -283,14 +307,19 @@ enum tt_status tt_spool_attempt_begin(struct tt_spool *spool, struct tt_spool_jo
         status = tt_spool_trouble(spool, e, errno, "%s", job->directory);
         goto done;
     }
+    if (formats != tt_manifest_formats(manifest)) {
+        if (tt_place_formats(spool, manifest, formats, outputs) < 0) {
+            status = tt_spool_trouble(spool, e, errno, "%s", job->directory);
+            goto done;
+        }
+        memcpy(manifest->output, outputs, sizeof outputs);
+    }
     manifest->seen = now;
     manifest->serial++;
     manifest->attempts++;
     manifest->running = true;
-    status = tt_job_save(spool, job, e);
+    status = save_attempt(spool, job, &before, e);
     TT_STEP("attempt-manifest");
-    if (status)
-        *manifest = before;
 done:
     tt_fs_close(fd);
     return status;

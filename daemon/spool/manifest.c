@@ -16,7 +16,7 @@
 #include <sys/random.h>
 #include <time.h>
 
-enum { MANIFEST_VERSION = 1, MANIFEST_BYTES_MAX = 1 << 20, WORDS_BYTES_MAX = 8192 };
+enum { MANIFEST_VERSION = 2, REASON_VERSION = 1, MANIFEST_BYTES_MAX = 1 << 20, WORDS_BYTES_MAX = 8192 };
 
 static const char *const state_names[] = {"claimed", "committing", "failing", "returning", "retrying"};
 static const char *const outcome_names[] = {"none", "done", "truncated", "failed"};
@@ -29,6 +29,23 @@ const char *tt_job_state_name(enum tt_job_state state)
 const char *tt_outcome_name(enum tt_outcome outcome)
 {
     return outcome_names[outcome];
+}
+
+unsigned tt_manifest_formats(const struct tt_manifest *manifest)
+{
+    unsigned formats = 0;
+
+    for (int i = 0; i < TT_TRACK_FORMATS; i++)
+        formats |= manifest->output[i] ? 1u << i : 0;
+    return formats;
+}
+
+const char *tt_manifest_output(const struct tt_manifest *manifest)
+{
+    for (int i = 0; i < TT_TRACK_FORMATS; i++)
+        if (manifest->output[i])
+            return manifest->output[i];
+    return NULL;
 }
 
 static void utc(char *text, size_t bytes, const char *format, int64_t wall_ns)
@@ -66,7 +83,8 @@ enum tt_status tt_manifest_set(char **field, const char *value, struct tt_error 
 void tt_manifest_free(struct tt_manifest *manifest)
 {
     free(manifest->source);
-    free(manifest->output);
+    for (int i = 0; i < TT_TRACK_FORMATS; i++)
+        free(manifest->output[i]);
     free(manifest->origin);
     free(manifest->target);
     free(manifest->cause);
@@ -112,6 +130,22 @@ static json_t *name_json(const char *name)
     put(value, "bytes", bytes ? json_string(bytes) : NULL, &bad);
     free(bytes);
     free(text);
+    if (bad) {
+        json_decref(value);
+        return NULL;
+    }
+    return value;
+}
+
+/* {"npz": NAME, ...} */
+static json_t *outputs_json(const struct tt_manifest *manifest)
+{
+    json_t *value = json_object();
+    bool bad = false;
+
+    for (int i = 0; i < TT_TRACK_FORMATS; i++)
+        if (manifest->output[i])
+            put(value, tt_track_format_names[i], name_json(manifest->output[i]), &bad);
     if (bad) {
         json_decref(value);
         return NULL;
@@ -180,7 +214,7 @@ enum tt_status tt_manifest_write(const struct tt_manifest *manifest, const char 
     put(object, "state", json_string(state_names[manifest->state]), &bad);
     put(object, "outcome", json_string(outcome_names[manifest->outcome]), &bad);
     put(object, "source", name_json(manifest->source), &bad);
-    put(object, "output", name_json(manifest->output), &bad);
+    put(object, "outputs", outputs_json(manifest), &bad);
     put(object, "origin", name_json(manifest->origin), &bad);
     put(object, "target", name_json(manifest->target), &bad);
     put(object, "sidecars", sidecars_json(manifest), &bad);
@@ -221,7 +255,7 @@ enum tt_status tt_reason_write(const struct tt_manifest *manifest, const char *d
 
     clock_gettime(CLOCK_REALTIME, &now);
     utc(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", (int64_t)now.tv_sec * 1000000000);
-    put(object, "version", json_integer(MANIFEST_VERSION), &bad);
+    put(object, "version", json_integer(REASON_VERSION), &bad);
     put(object, "job", json_string(manifest->id), &bad);
     put(object, "outcome", json_string(outcome_names[TT_OUTCOME_FAILED]), &bad);
     put(object, "cause", words_json(manifest->cause), &bad);
@@ -287,6 +321,20 @@ static char *read_path(json_t *object, const char *key, bool optional, const cha
     return path;
 }
 
+static void read_outputs(char **outputs, json_t *object, const char **bad)
+{
+    json_t *list = json_object_get(object, "outputs");
+    size_t known = 0;
+
+    for (int i = 0; i < TT_TRACK_FORMATS; i++)
+        if (json_object_get(list, tt_track_format_names[i])) {
+            outputs[i] = read_path(list, tt_track_format_names[i], false, bad);
+            known++;
+        }
+    if (!json_is_object(list) || known != json_object_size(list))
+        *bad = "outputs";
+}
+
 static int read_word(json_t *object, const char *key, const char *const *words, int count, const char **bad)
 {
     const char *value = json_string_value(json_object_get(object, key));
@@ -333,7 +381,7 @@ static void read_sidecars(bool *has_sidecar, json_t *object, const char **bad)
 }
 
 /* *object: owned by the caller (json_decref). */
-static enum tt_status load_json(json_t **object, const char *path, struct tt_error *err)
+static enum tt_status load_json(json_t **object, const char *path, int version, struct tt_error *err)
 {
     json_error_t problem;
     const char *bad = NULL;
@@ -350,9 +398,9 @@ static enum tt_status load_json(json_t **object, const char *path, struct tt_err
         return tt_fail(err,
                        json_error_code(&problem) == json_error_out_of_memory ? TT_RETRY_LATER : TT_BAD_INPUT,
                        "%s: line %d: %s", path, problem.line, problem.text);
-    if (read_integer(loaded, "version", 1, &bad) != MANIFEST_VERSION) {
+    if (read_integer(loaded, "version", 1, &bad) != version) {
         json_decref(loaded);
-        return tt_fail(err, TT_BAD_INPUT, "%s: not of version %d", path, MANIFEST_VERSION);
+        return tt_fail(err, TT_BAD_INPUT, "%s: not of version %d", path, version);
     }
     *object = loaded;
     return TT_OK;
@@ -367,13 +415,13 @@ enum tt_status tt_manifest_read(struct tt_manifest *manifest, const char *direct
     enum tt_status status;
 
     snprintf(path, sizeof path, "%s/" TT_MANIFEST_NAME, directory);
-    status = load_json(&object, path, err);
+    status = load_json(&object, path, MANIFEST_VERSION, err);
     if (status)
         return status;
     made.state = (enum tt_job_state)read_word(object, "state", state_names, TT_JOB_RETRYING + 1, &bad);
     made.outcome = (enum tt_outcome)read_word(object, "outcome", outcome_names, TT_OUTCOME_FAILED + 1, &bad);
     made.source = read_path(object, "source", false, &bad);
-    made.output = read_path(object, "output", true, &bad);
+    read_outputs(made.output, object, &bad);
     made.origin = read_path(object, "origin", true, &bad);
     made.target = read_path(object, "target", true, &bad);
     read_sidecars(made.has_sidecar, object, &bad);
@@ -393,8 +441,8 @@ enum tt_status tt_manifest_read(struct tt_manifest *manifest, const char *direct
         strcpy(made.id, id);
     else
         bad = "job";
-    if (!made.output && (made.state == TT_JOB_CLAIMED || made.state == TT_JOB_COMMITTING))
-        bad = "output";
+    if (!tt_manifest_output(&made) && (made.state == TT_JOB_CLAIMED || made.state == TT_JOB_COMMITTING))
+        bad = "outputs";
     if (!made.origin && made.state == TT_JOB_RETRYING)
         bad = "origin";
     if (!made.target && made.state != TT_JOB_CLAIMED && made.state != TT_JOB_COMMITTING)
@@ -415,7 +463,7 @@ enum tt_status tt_reason_read(char **source, bool *has_sidecar, const char *path
     const char *bad = NULL;
     json_t *object;
     char *made;
-    enum tt_status status = load_json(&object, path, err);
+    enum tt_status status = load_json(&object, path, REASON_VERSION, err);
 
     if (status)
         return status;

@@ -1,6 +1,6 @@
 /* daemon/spool/manifest.h: what is known of a claimed job, as it lies in the job's directory (docs/SPOOL.md).
  *
- * Paths are bytes and relative: source to incoming/, output to tracks/, target to done/, failed/ or
+ * Paths are bytes and relative: source to incoming/, outputs to tracks/, target to done/, failed/ or
  * incoming/, as the state says.
  */
 #ifndef TT_DAEMON_SPOOL_MANIFEST_H
@@ -20,7 +20,7 @@ enum { TT_JOB_ID_BYTES = 32 };
 
 enum tt_job_state {
     TT_JOB_CLAIMED,    /* the video is in the directory, or the claim never happened */
-    TT_JOB_COMMITTING, /* result to tracks/, input to done/ */
+    TT_JOB_COMMITTING, /* results to tracks/, input to done/ */
     TT_JOB_FAILING,    /* input to failed/, with its reason */
     TT_JOB_RETURNING,  /* input back to incoming/ */
     TT_JOB_RETRYING,   /* an input of failed/ (origin) back to incoming/; it is not in the directory */
@@ -34,20 +34,26 @@ struct tt_manifest {
     enum tt_job_state state;
     enum tt_outcome outcome;
     char *source;
-    char *output;                            /* NULL where there will be none */
+    char *output[TT_TRACK_FORMATS];          /* NULL where there will be none */
     char *origin;                            /* relative to failed/; NULL but for retries */
     char *target;                            /* NULL: not decided, or (committing) the input is removed */
     struct tt_identity claimed;              /* at the claim; ctime: when it arrived (the move changes it) */
     struct tt_identity seen;                 /* at the start of the last attempt */
     bool has_sidecar[TT_SPOOL_SIDECARS];     /* it came with the video */
     int attempts;                            /* charged */
-    int serial;                              /* begun; numbers result.N.npz and is never used again */
+    int serial;                              /* begun; numbers results and is never used again */
     bool running;                            /* the last attempt has not ended */
     int changes;                             /* times that the input was found changed */
     int interruptions;                       /* attempts that the daemon's own end cut off */
     int64_t claimed_at_ns;                   /* wall clock */
     char *cause, *cause_status, *last_words; /* of the failure; NULL: none */
 };
+
+/* The formats of its outputs: 1 << enum tt_track_format. */
+unsigned tt_manifest_formats(const struct tt_manifest *manifest);
+
+/* The first of its outputs; NULL: there are none. */
+const char *tt_manifest_output(const struct tt_manifest *manifest);
 
 /* Words for JSON and logs. */
 const char *tt_job_state_name(enum tt_job_state state);

@@ -4,12 +4,12 @@
 #define TT_DAEMON_SPOOL_NAME_H
 
 #include "core/fsio.h"
+#include "core/trackfile.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 
 #define TT_PRIORITY_DIRECTORY "priority"
-#define TT_RESULT_SUFFIX      ".tracks.npz"
 #define TT_REASON_SUFFIX      ".reason.json"
 
 enum tt_spool_sidecar { TT_SPOOL_QUERIES_CSV, TT_SPOOL_QUERIES_JSON, TT_SPOOL_MASK_PNG, TT_SPOOL_SIDECARS };
@@ -30,6 +30,10 @@ bool tt_name_is_reserved(const char *name);
 /* name [TT_NAME_BYTES + 1]: the first base_bytes of base, "~number" where number > 1, suffix. Where that
  * would be too long, base loses bytes at its end, whole UTF-8 characters where it is UTF-8. */
 void tt_name_join(char *name, const char *base, size_t base_bytes, int number, const char *suffix);
+
+/* The same for a track file. What comes before the format is equal in all formats: cut for the longest. */
+void tt_name_of_output(char *name, const char *base, size_t base_bytes, int number,
+                       enum tt_track_format format);
 
 /* The name of a video's side-car: stem, dot, kind. */
 void tt_name_of_sidecar(char *name, const char *video, enum tt_spool_sidecar kind);

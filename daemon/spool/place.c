@@ -21,7 +21,7 @@ struct place {
     size_t directory_bytes;
     const char *base;
     size_t base_bytes;
-    const char *suffix;
+    const char *suffix;      /* NULL: a result, whose name must be free in every format */
     const bool *has_sidecar; /* NULL: a result */
     bool has_reason;
     int job_fd;
@@ -37,10 +37,10 @@ static char *join_path(const char *directory, size_t bytes, const char *name)
     return path;
 }
 
-static bool is_reserved(const struct place *place, const char *name)
+static bool is_reserved(const struct place *place, enum tt_track_format format, const char *name)
 {
     for (const struct tt_spool_job *job = place->spool->jobs; job; job = job->next) {
-        const char *output = job->manifest.output;
+        const char *output = job->manifest.output[format];
 
         if (output && tt_path_directory(output) == place->directory_bytes &&
             strncmp(output, place->directory, place->directory_bytes) == 0 &&
@@ -50,18 +50,33 @@ static bool is_reserved(const struct place *place, const char *name)
     return false;
 }
 
+/* In one format or another: what lies there would look like a result of this job. */
+static bool is_result_taken(const struct place *place, int number)
+{
+    char name[TT_NAME_BYTES + 1];
+
+    for (int i = 0; i < TT_TRACK_FORMATS; i++) {
+        enum tt_track_format format = (enum tt_track_format)i;
+
+        tt_name_of_output(name, place->base, place->base_bytes, number, format);
+        if (is_reserved(place, format, name) || (place->fd >= 0 && tt_fs_exists(place->fd, name)))
+            return true;
+    }
+    return false;
+}
+
 static bool is_taken(const struct place *place, int number)
 {
     char name[TT_NAME_BYTES + 1], other[TT_NAME_BYTES + 1];
 
-    tt_name_join(name, place->base, place->base_bytes, number, place->suffix);
-    if (!place->has_sidecar && is_reserved(place, name))
-        return true;
+    if (!place->suffix)
+        return is_result_taken(place, number);
     if (place->fd < 0)
         return false;
+    tt_name_join(name, place->base, place->base_bytes, number, place->suffix);
     if (tt_fs_exists(place->fd, name))
         return true;
-    for (int kind = 0; place->has_sidecar && kind < TT_SPOOL_SIDECARS; kind++) {
+    for (int kind = 0; kind < TT_SPOOL_SIDECARS; kind++) {
         tt_name_of_sidecar(other, name, (enum tt_spool_sidecar)kind);
         if (place->has_sidecar[kind] && tt_fs_exists(place->fd, other) &&
             !tt_fs_same_file(place->fd, other, place->job_fd, tt_spool_sidecar_names[kind]))
@@ -104,10 +119,10 @@ static size_t without_number(const char *base, size_t bytes)
     return digits > 0 && bytes > digits + 1 && base[bytes - 1 - digits] == '~' ? bytes - digits - 1 : bytes;
 }
 
-/* Opens the place's directory, finds a name and returns the path. */
-static char *find_free(struct place *place, const char *tree, const char *path)
+/* Opens the place's directory and finds the number of a name that is free: 1 for the plain one; -1 and errno.
+ */
+static int find_free(struct place *place, const char *tree, const char *path)
 {
-    char name[TT_NAME_BYTES + 1], *found = NULL;
     const char *ignored;
     int number = 1;
 
@@ -115,21 +130,15 @@ static char *find_free(struct place *place, const char *tree, const char *path)
     place->directory_bytes = tt_path_directory(path);
     place->fd = tt_fs_open_parent(place->spool, tree, path, false, &ignored);
     if (place->fd < 0 && errno != ENOENT)
-        return NULL;
+        return -1;
     if (is_taken(place, 1)) {
         place->base_bytes = without_number(place->base, place->base_bytes);
         number = free_number(place);
     }
-    if (number > 0) {
-        tt_name_join(name, place->base, place->base_bytes, number, place->suffix);
-        found = join_path(place->directory, place->directory_bytes, name);
-        if (!found)
-            errno = ENOMEM;
-    } else {
+    if (number < 0)
         errno = EEXIST;
-    }
     tt_fs_close(place->fd);
-    return found;
+    return number;
 }
 
 /* --- siblings ---------------------------------------------------------------------------------------------
@@ -202,31 +211,78 @@ static bool stems_collide(const struct tt_spool *spool, const char *mirrored)
 /* --- what others call -------------------------------------------------------------------------------------
  */
 
-char *tt_place_output(struct tt_spool *spool, const char *source)
+/* Names for the wanted formats, with one number. 0, or -1 and errno: outputs is untouched then. */
+static int name_outputs(const struct place *place, int number, unsigned formats, char **outputs)
+{
+    char *made[TT_TRACK_FORMATS] = {NULL}, name[TT_NAME_BYTES + 1];
+    bool failed = false;
+
+    for (int i = 0; i < TT_TRACK_FORMATS; i++) {
+        if (!(formats & 1u << i))
+            continue;
+        tt_name_of_output(name, place->base, place->base_bytes, number, (enum tt_track_format)i);
+        made[i] = join_path(place->directory, place->directory_bytes, name);
+        failed |= !made[i];
+    }
+    for (int i = 0; i < TT_TRACK_FORMATS; i++) {
+        if (failed) {
+            free(made[i]);
+        } else if (made[i]) {
+            free(outputs[i]);
+            outputs[i] = made[i];
+        }
+    }
+    if (failed)
+        errno = ENOMEM;
+    return failed ? -1 : 0;
+}
+
+/* What the job's results are called without their format: a place for others like them. */
+static struct place place_of_outputs(struct tt_spool *spool, const struct tt_manifest *manifest)
+{
+    int format = 0;
+    const char *output, *name;
+
+    while (format < TT_TRACK_FORMATS - 1 && !manifest->output[format])
+        format++;
+    output = manifest->output[format];
+    name = tt_path_name(output);
+    return (struct place){.spool = spool,
+                          .fd = -1,
+                          .directory = output,
+                          .directory_bytes = tt_path_directory(output),
+                          .base = name,
+                          .base_bytes = strlen(name) - strlen(tt_track_format_suffixes[format])};
+}
+
+int tt_place_outputs(struct tt_spool *spool, const char *source, unsigned formats, char **outputs)
 {
     const char *mirrored = tt_path_mirrored(source), *name = tt_path_name(mirrored);
     struct place place = {
         .spool = spool,
         .base = name,
         .base_bytes = stems_collide(spool, mirrored) ? strlen(name) : tt_name_stem(name),
-        .suffix = TT_RESULT_SUFFIX,
     };
+    int number = find_free(&place, "tracks", mirrored);
 
-    return find_free(&place, "tracks", mirrored);
+    return number < 0 ? -1 : name_outputs(&place, number, formats, outputs);
 }
 
-char *tt_place_output_again(struct tt_spool *spool, const struct tt_manifest *manifest)
+int tt_place_outputs_again(struct tt_spool *spool, const struct tt_manifest *manifest, unsigned formats,
+                           char **outputs)
 {
-    const char *name = tt_path_name(manifest->output);
-    size_t suffix = strlen(TT_RESULT_SUFFIX), bytes = strlen(name);
-    struct place place = {
-        .spool = spool,
-        .base = name,
-        .base_bytes = bytes > suffix ? bytes - suffix : bytes,
-        .suffix = TT_RESULT_SUFFIX,
-    };
+    struct place place = place_of_outputs(spool, manifest);
+    int number = find_free(&place, "tracks", place.directory);
 
-    return find_free(&place, "tracks", manifest->output);
+    return number < 0 ? -1 : name_outputs(&place, number, formats, outputs);
+}
+
+int tt_place_formats(struct tt_spool *spool, const struct tt_manifest *manifest, unsigned formats,
+                     char **outputs)
+{
+    struct place place = place_of_outputs(spool, manifest);
+
+    return name_outputs(&place, 1, formats, outputs);
 }
 
 char *tt_place_input(struct tt_spool *spool, const char *tree, const char *source, const bool *has_sidecar,
@@ -243,6 +299,14 @@ char *tt_place_input(struct tt_spool *spool, const char *tree, const char *sourc
         .has_reason = strcmp(tree, "failed") == 0,
         .job_fd = job_fd,
     };
+    char free_name[TT_NAME_BYTES + 1], *found;
+    int number = find_free(&place, tree, path);
 
-    return find_free(&place, tree, path);
+    if (number < 0)
+        return NULL;
+    tt_name_join(free_name, place.base, place.base_bytes, number, place.suffix);
+    found = join_path(place.directory, place.directory_bytes, free_name);
+    if (!found)
+        errno = ENOMEM;
+    return found;
 }

@@ -305,6 +305,7 @@ void tt_spool_close(struct tt_spool *spool)
         tt_job_detach(spool, job);
         tt_job_free(job);
     }
+    tt_manifest_free(&spool->ended);
     tt_fs_close(spool->lock_fd);
     tt_fs_close(spool->work_fd);
     tt_fs_close(spool->root_fd);

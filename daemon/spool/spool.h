@@ -84,16 +84,18 @@ struct tt_spool_job *tt_spool_jobs(const struct tt_spool *spool);
 /* By job id, source or name of the source; NULL: none. */
 struct tt_spool_job *tt_spool_find(const struct tt_spool *spool, const char *name);
 
-/* Absolute paths, owned by the caller (free); NULL: no memory. result is of the attempt that runs. The worker
- * makes it whole or not at all (tt_file_commit). */
+/* Absolute paths, owned by the caller (free); NULL: no memory. result is of the attempt that runs, in one of
+ * its formats. The worker makes it whole or not at all (tt_file_commit). output: of a manifest. */
 char *tt_spool_job_video(const struct tt_spool_job *job);
 char *tt_spool_job_sidecar(const struct tt_spool_job *job,
                            enum tt_spool_sidecar kind); /* NULL too: it has none */
-char *tt_spool_job_result(const struct tt_spool_job *job);
-char *tt_spool_job_output(const struct tt_spool *spool, const struct tt_spool_job *job);
+char *tt_spool_job_result(const struct tt_spool_job *job, enum tt_track_format format);
+char *tt_spool_output_path(const struct tt_spool *spool, const char *output);
 
-/* Charges an attempt and starts it. TT_BAD_INPUT: the video is missing or no regular file: fail the job. */
-enum tt_status tt_spool_attempt_begin(struct tt_spool *spool, struct tt_spool_job *job, struct tt_error *err);
+/* Charges an attempt and starts it. formats: of its results, 1 << enum tt_track_format, at least one.
+ * TT_BAD_INPUT: the video is missing or no regular file: fail the job. */
+enum tt_status tt_spool_attempt_begin(struct tt_spool *spool, struct tt_spool_job *job, unsigned formats,
+                                      struct tt_error *err);
 
 /* Ends an attempt without a result. refund: it was not the input's fault (the device was sick, the daemon
  * drains). */
@@ -127,9 +129,14 @@ enum tt_look tt_spool_look(const struct tt_spool *spool, const struct tt_spool_j
  * stays what it is, or is already decided (state not TT_JOB_CLAIMED): call tt_spool_finish when things are
  * well. */
 
-/* Publishes the result of the running attempt. outcome: TT_OUTCOME_DONE or TT_OUTCOME_TRUNCATED. *changed:
- * out; true: the input changed meanwhile: nothing was committed, the result is gone, the attempt was given
- * back, and the job (still the spool's) waits for another attempt. TT_BAD_INPUT: there is no result. */
+/* What became of the job that was ended last: names it got, outcome, attempts. Borrowed (until a call ends
+ * another one). */
+const struct tt_manifest *tt_spool_ended(const struct tt_spool *spool);
+
+/* Publishes the results of the running attempt; under which names says tt_spool_ended, for somebody may have
+ * taken those of the claim. outcome: TT_OUTCOME_DONE or TT_OUTCOME_TRUNCATED. *changed:
+ * out; true: the input changed meanwhile: nothing was committed, the results are gone, the attempt was given
+ * back, and the job (still the spool's) waits for another attempt. TT_BAD_INPUT: a result is missing. */
 enum tt_status tt_spool_commit(struct tt_spool *spool, struct tt_spool_job *job, enum tt_outcome outcome,
                                bool *changed, struct tt_error *err);
 

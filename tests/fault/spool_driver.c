@@ -4,7 +4,8 @@
  *     spool_driver ROOT KEEP_INPUTS SEED [FOREVER]
  *
  * What happens to a job is drawn by lot from the seed, except that a video whose text begins with "bad"
- * always fails. A result's text is "of " and the video's text, so the test can tell what was tracked.
+ * always fails. Results are npz and csv; in every third job a directory's own configuration wants jsonl as
+ * well. Their text is "of " and the video's text, so the test can tell what was tracked.
  * FOREVER: waits for more instead of exiting.
  */
 #include "daemon/spool/scan.h"
@@ -48,6 +49,7 @@ static void open_all(struct driver *driver, char **arguments)
     driver->config->spool.keep_inputs = atoi(arguments[2]);
     driver->config->spool.recursive = true;
     driver->config->spool.reserve_bytes = 0;
+    driver->config->output.formats = 1u << TT_TRACKS_NPZ | 1u << TT_TRACKS_CSV;
     srand((unsigned)atoi(arguments[3]));
     check(driver, tt_spool_open(&driver->spool, driver->config, "host", &driver->err), "open");
     check(driver, tt_queue_create(&driver->queue, &driver->err), "queue");
@@ -63,24 +65,34 @@ static void put_job(struct driver *driver, struct tt_spool_job *job)
     check(driver, tt_intake_put_job(driver->intake, job, driver->now_ms, &driver->err), "queue");
 }
 
-/* The worker's part: reads the video, writes its result. */
+static void write_result(struct driver *driver, struct tt_spool_job *job, enum tt_track_format format,
+                         const char *text, size_t bytes)
+{
+    char *path = tt_spool_job_result(job, format);
+    struct tt_file *file;
+
+    check(driver, tt_file_create(&file, path, &driver->err), "result");
+    check(driver, tt_file_write(file, text, bytes, &driver->err), "result");
+    check(driver, tt_file_commit(file, TT_NO_REPLACE, &driver->err), "result");
+    free(path);
+}
+
+/* The worker's part: reads the video, writes its results. */
 static void track(struct driver *driver, struct tt_spool_job *job)
 {
-    char *video = tt_spool_job_video(job), *path = tt_spool_job_result(job), text[VIDEO_BYTES + 4] = "of ";
+    char *video = tt_spool_job_video(job), text[VIDEO_BYTES + 4] = "of ";
     int fd = open(video, O_RDONLY | O_CLOEXEC);
     ssize_t got = fd < 0 ? -1 : read(fd, text + 3, VIDEO_BYTES);
-    struct tt_file *file;
 
     if (got < 0) {
         perror(video);
         exit(2);
     }
     close(fd);
-    check(driver, tt_file_create(&file, path, &driver->err), "result");
-    check(driver, tt_file_write(file, text, (size_t)got + 3, &driver->err), "result");
-    check(driver, tt_file_commit(file, TT_NO_REPLACE, &driver->err), "result");
+    for (int i = 0; i < TT_TRACK_FORMATS; i++)
+        if (job->manifest.output[i])
+            write_result(driver, job, (enum tt_track_format)i, text, (size_t)got + 3);
     free(video);
-    free(path);
 }
 
 /* Somebody still writes to the video that was claimed. */
@@ -111,13 +123,14 @@ static bool is_bad(struct tt_spool_job *job)
 static void run(struct driver *driver, struct tt_spool_job *job)
 {
     enum tt_outcome outcome = one_in(4) ? TT_OUTCOME_TRUNCATED : TT_OUTCOME_DONE;
+    unsigned formats = driver->config->output.formats | (one_in(3) ? 1u << TT_TRACKS_JSONL : 0);
     bool changed;
 
     if (one_in(8)) { /* the daemon drains */
         check(driver, tt_spool_return(driver->spool, job, &driver->err), "return");
         return;
     }
-    check(driver, tt_spool_attempt_begin(driver->spool, job, &driver->err), "begin");
+    check(driver, tt_spool_attempt_begin(driver->spool, job, formats, &driver->err), "begin");
     if (is_bad(job)) {
         check(driver, tt_spool_fail(driver->spool, job, "it is bad", "bad_input", "ouch", &driver->err),
               "fail");

@@ -40,8 +40,9 @@ struct input {
     char place[16]; /* "incoming", "work", "done", "failed" */
     char path[512];
     char text[256];
-    int results;
-    char result[256];
+    int results[TT_TRACK_FORMATS];
+    char result[TT_TRACK_FORMATS][256]; /* its text */
+    char output[TT_TRACK_FORMATS][512]; /* its path without the ending */
     int sidecars, reasons;
     char sidecar[512];
 };
@@ -100,6 +101,21 @@ static void saw_video(const char *relative, const char *text, const struct stat 
     snprintf(input->text, sizeof input->text, "%s", text);
 }
 
+static void saw_result(const char *relative, const char *text)
+{
+    struct input *input = input_of(text);
+    int format = 0;
+
+    assert_true(strncmp(text, "of ", 3) == 0 && input); /* whole, or not there */
+    while (format < TT_TRACK_FORMATS && !ends_in(relative, tt_track_format_suffixes[format]))
+        format++;
+    assert_true(format < TT_TRACK_FORMATS);
+    input->results[format]++;
+    snprintf(input->result[format], sizeof input->result[format], "%s", text);
+    snprintf(input->output[format], sizeof input->output[format], "%.*s",
+             (int)(strlen(relative) - strlen(tt_track_format_suffixes[format])), relative);
+}
+
 static int saw_file(const char *path, const struct stat *st, int type, struct FTW *walk)
 {
     const char *relative = path + strlen(world.root) + 1, *name = path + walk->base;
@@ -118,9 +134,7 @@ static int saw_file(const char *path, const struct stat *st, int type, struct FT
         input->sidecars++;
         snprintf(input->sidecar, sizeof input->sidecar, "%s", relative);
     } else if (strncmp(relative, "tracks/", 7) == 0) {
-        assert_true(strncmp(text, "of ", 3) == 0 && input); /* whole, or not there */
-        input->results++;
-        snprintf(input->result, sizeof input->result, "%s", text);
+        saw_result(relative, text);
     } else if (ends_in(name, ".reason.json") && strncmp(relative, "failed/", 7) == 0) {
         assert_int_equal(text[0], '{');
     } else if (!in_work || strcmp(name, "lock") != 0) {
@@ -142,6 +156,31 @@ static void look_around(void)
     assert_int_equal(nftw(world.root, saw_file, 32, FTW_PHYS), 0);
 }
 
+/* All that a finished job has: npz and csv always. */
+static bool has_results(const struct input *input)
+{
+    return input->results[TT_TRACKS_NPZ] == 1 && input->results[TT_TRACKS_CSV] == 1;
+}
+
+/* One result in each format, all of the input as it is, under one name. */
+static void check_results(const struct way *way, int number)
+{
+    const struct input *input = &world.inputs[number];
+
+    if (!has_results(input))
+        fail_msg("input %d (%s): %d npz, %d csv", number, input->path, input->results[TT_TRACKS_NPZ],
+                 input->results[TT_TRACKS_CSV]);
+    for (int i = 0; i < TT_TRACK_FORMATS; i++) {
+        if (input->results[i] == 0)
+            continue;
+        if (way->keep_inputs && strcmp(input->result[i] + 3, input->text) != 0)
+            fail_msg("input %d: result '%s', text '%s'", number, input->result[i], input->text);
+        if (strcmp(input->output[i], input->output[TT_TRACKS_NPZ]) != 0)
+            fail_msg("input %d: results are called %s and %s", number, input->output[TT_TRACKS_NPZ],
+                     input->output[i]);
+    }
+}
+
 /* What must hold at any instant. */
 static void check_after_kill(const struct way *way)
 {
@@ -149,9 +188,11 @@ static void check_after_kill(const struct way *way)
     for (int i = 0; i < world.count; i++) {
         const struct input *input = &world.inputs[i];
 
-        if (input->results > 1)
-            fail_msg("input %d has %d results", i, input->results);
-        if (input->names == 0 && (way->keep_inputs || input->results != 1))
+        for (int format = 0; format < TT_TRACK_FORMATS; format++)
+            if (input->results[format] > 1)
+                fail_msg("input %d has %d %s results", i, input->results[format],
+                         tt_track_format_names[format]);
+        if (input->names == 0 && (way->keep_inputs || !has_results(input)))
             fail_msg("input %d is lost", i);
         if (input->names > 1 && !way->link)
             fail_msg("input %d has two names, one is %s", i, input->path);
@@ -171,18 +212,15 @@ static void check_at_the_end(const struct way *way)
         if (input->names > 1)
             fail_msg("input %d has two names, one is %s", i, input->path);
         if (input->bad) {
-            if (strcmp(input->place, "failed") != 0 || input->results != 0)
-                fail_msg("bad input %d: in %s, %d results", i, input->place, input->results);
+            if (strcmp(input->place, "failed") != 0 || has_results(input) || input->output[TT_TRACKS_NPZ][0])
+                fail_msg("bad input %d: in %s, result %s", i, input->place, input->output[TT_TRACKS_NPZ]);
             snprintf(path, sizeof path, "%s/%s.reason.json", world.root, input->path);
             if (lstat(path, &st) < 0)
                 fail_msg("%s: %s", path, strerror(errno));
         } else {
-            if (input->results != 1)
-                fail_msg("input %d (%s): %d results", i, input->path, input->results);
+            check_results(way, i);
             if (way->keep_inputs && strcmp(input->place, "done") != 0)
                 fail_msg("input %d is in %s", i, input->place);
-            if (way->keep_inputs && strcmp(input->result + 3, input->text) != 0)
-                fail_msg("input %d: result '%s', text '%s'", i, input->result, input->text);
         }
         if (i % 3 == 0 && (way->keep_inputs || input->bad)) { /* these have a side-car */
             size_t stem = strlen(input->path) - 4;

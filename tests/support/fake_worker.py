@@ -135,7 +135,7 @@ class Device:
 
     ending = False
 
-    def act(self, word, job, result):
+    def act(self, word, job):
         """The ends that no message tells, and those that FAILED does. True: the job is over."""
         statuses = {"bad": BAD_INPUT, "retry": RETRY_LATER, "lost": RESTART_WORKER, "refuse": REFUSE}
         if word in statuses:
@@ -154,13 +154,21 @@ class Device:
         if word == "garbage":
             self.stream.socket.sendall(b"this is no message at all, is it")
             time.sleep(60)
-        return word == "lie" and not self.done(job, 1, 1, 0, 0)
+        return word == "lie" and not self.done(job, 1, 1, 0, [0])
 
-    def done(self, job, frames, queries, truncated, size):
-        self.stream.say("done", job, frames, queries, truncated, 0, 1, 2, 3, 4, 1, size, 0, 0)
+    def done(self, job, frames, queries, truncated, sizes):
+        self.stream.say("done", job, frames, queries, truncated, 0, 1, 2, 3, 4, len(sizes),
+                        *(sizes + [0, 0])[:3])
+
+    @staticmethod
+    def write(result, words):
+        with open(result + b".part", "w") as file:
+            file.write(words)
+        os.rename(result + b".part", result)
+        return os.path.getsize(result)
 
     def run(self, fields):
-        job, video, result, checkpoint = fields[0], fields[1], fields[11], fields[17]
+        job, video, results, checkpoint = fields[0], fields[1], fields[11:11 + 2 * fields[9]:2], fields[17]
         words = open(video).read().split()
         values = dict(w.split("=", 1) for w in words if "=" in w)
         frames = int(values.get("frames", 10))
@@ -176,13 +184,10 @@ class Device:
             self.ending |= stopped[0] == "shutdown"
             return
         for word in self.words + words:
-            if self.act(word, job, result):
+            if self.act(word, job):
                 return
-        temporary = result + b".part"
-        with open(temporary, "w") as file:
-            file.write(f"{self.name} {os.getpid()}\n" + open(video).read())
-        os.rename(temporary, result)
-        self.done(job, frames, 9, int("truncated" in words), os.path.getsize(result))
+        result = f"{self.name} {os.getpid()}\n" + open(video).read()
+        self.done(job, frames, 9, int("truncated" in words), [self.write(path, result) for path in results])
 
 
 def main():

@@ -159,20 +159,28 @@ static inline struct tt_spool_job *put_and_claim(struct fixture *f, const char *
 
 static inline void begin(struct fixture *f, struct tt_spool_job *job)
 {
-    if (tt_spool_attempt_begin(f->spool, job, &f->err))
+    if (tt_spool_attempt_begin(f->spool, job, f->config->output.formats, &f->err))
         fail_msg("attempt: %s", f->err.text);
 }
 
-/* What a worker does: a result, whole and durable. */
-static inline void write_result(struct fixture *f, struct tt_spool_job *job, const char *text)
+/* What a worker does: a result in each format, whole and durable. */
+static inline void write_format(struct fixture *f, struct tt_spool_job *job, enum tt_track_format format,
+                                const char *text)
 {
-    char *path = tt_spool_job_result(job);
+    char *path = tt_spool_job_result(job, format);
     struct tt_file *file;
 
     if (tt_file_create(&file, path, &f->err) || tt_file_write(file, text, strlen(text), &f->err) ||
         tt_file_commit(file, TT_NO_REPLACE, &f->err))
         fail_msg("result: %s", f->err.text);
     free(path);
+}
+
+static inline void write_result(struct fixture *f, struct tt_spool_job *job, const char *text)
+{
+    for (int i = 0; i < TT_TRACK_FORMATS; i++)
+        if (job->manifest.output[i])
+            write_format(f, job, (enum tt_track_format)i, text);
 }
 
 static inline void commit(struct fixture *f, struct tt_spool_job *job)

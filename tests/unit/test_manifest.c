@@ -171,7 +171,8 @@ static struct tt_manifest sample(const char *name)
         .state = TT_JOB_FAILING,
         .outcome = TT_OUTCOME_FAILED,
         .source = strdup(name),
-        .output = strdup("sub/x.tracks.npz"),
+        .output =
+            {[TT_TRACKS_NPZ] = strdup("sub/x.tracks.npz"), [TT_TRACKS_JSONL] = strdup("sub/y.tracks.jsonl")},
         .target = strdup(name),
         .claimed = {UINT64_C(0xfffffffffffffff0), 123456789012, -5, 7},
         .seen = {3, 0, 1, 2},
@@ -202,7 +203,11 @@ static void reads_back_what_was_written(void **state)
         assert_int_equal(read.state, written.state);
         assert_int_equal(read.outcome, written.outcome);
         assert_string_equal(read.source, written.source);
-        assert_string_equal(read.output, written.output);
+        assert_string_equal(read.output[TT_TRACKS_NPZ], written.output[TT_TRACKS_NPZ]);
+        assert_null(read.output[TT_TRACKS_CSV]);
+        assert_string_equal(read.output[TT_TRACKS_JSONL], written.output[TT_TRACKS_JSONL]);
+        assert_int_equal(tt_manifest_formats(&read), 1u << TT_TRACKS_NPZ | 1u << TT_TRACKS_JSONL);
+        assert_string_equal(tt_manifest_output(&read), "sub/x.tracks.npz");
         assert_string_equal(read.target, written.target);
         assert_true(tt_identity_equal(&read.claimed, &written.claimed));
         assert_true(tt_identity_equal(&read.seen, &written.seen));
@@ -245,10 +250,29 @@ static void refused_with(const char *key, json_t *value)
     tt_manifest_free(&manifest);
 }
 
+/* The text names the format that is wrong. */
+static void refused_npz(const char *bytes)
+{
+    struct tt_manifest manifest = sample("a.mp4"), read;
+    struct tt_error err = {0};
+    char path[128];
+    json_t *object;
+
+    assert_int_equal(tt_manifest_write(&manifest, directory, &err), TT_OK);
+    snprintf(path, sizeof path, "%s/" TT_MANIFEST_NAME, directory);
+    object = json_load_file(path, 0, NULL);
+    json_object_set_new(object, "outputs", json_pack("{s{ss}}", "npz", "bytes", bytes));
+    assert_int_equal(json_dump_file(object, path, 0), 0);
+    json_decref(object);
+    assert_int_equal(tt_manifest_read(&read, directory, &err), TT_BAD_INPUT);
+    assert_non_null(strstr(err.text, "\"npz\""));
+    tt_manifest_free(&manifest);
+}
+
 static void refuses_damaged_manifests(void **state)
 {
     static const char *const keys[] = {"version", "job",      "state",         "outcome",       "source",
-                                       "output",  "sidecars", "claimed",       "seen",          "attempts",
+                                       "outputs", "sidecars", "claimed",       "seen",          "attempts",
                                        "serial",  "changes",  "interruptions", "claimed_at_ns", "target"};
     struct tt_manifest read;
     struct tt_error err;
@@ -260,18 +284,20 @@ static void refuses_damaged_manifests(void **state)
         refused_with(keys[i], NULL);
         refused_with(keys[i], json_real(1.5));
     }
-    refused_with("output", json_real(1.5));
-    refused_with("version", json_integer(2));
+    refused_with("outputs", json_real(1.5));
+    refused_with("version", json_integer(1));
     refused_with("origin", json_integer(2));
     refused_with("state", json_string("eaten"));
     refused_with("attempts", json_integer(-1));
     refused_with("source", json_pack("{ss}", "bytes", "../../etc/passwd"));
     refused_with("target", json_pack("{ss}", "bytes", "/etc/passwd"));
-    refused_with("output", json_pack("{ss}", "bytes", "a%00b"));
+    refused_with("outputs", json_pack("{s{ss}}", "gif", "bytes", "a.tracks.gif"));
+    refused_npz("a%00b");
+    refused_npz("../a.tracks.npz");
     refused_with("sidecars", json_pack("[s]", "video"));
     snprintf(path, sizeof path, "%s/" TT_MANIFEST_NAME, directory);
     file = fopen(path, "w");
-    fputs("{\"version\": 1, \"jo", file);
+    fputs("{\"version\": 2, \"jo", file);
     fclose(file);
     assert_int_equal(tt_manifest_read(&read, directory, &err), TT_BAD_INPUT);
     unlink(path);

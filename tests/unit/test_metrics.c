@@ -42,7 +42,9 @@ static void a_histogram_is_cumulative(void **state)
     char *text;
 
     (void)state;
-    done.output_bytes[0] = 700;
+    done.outputs = 2;
+    done.output_bytes[0] = 400;
+    done.output_bytes[1] = 300;
     tt_metrics_job_done(&metrics, false, &done, 1000);
     done.track_ms = 60;
     tt_metrics_job_done(&metrics, true, &done, 1000);

@@ -1,0 +1,70 @@
+"""What tiletrackd commits: the formats of a job's results, and the names that they get."""
+import json
+
+from daemon_tools import DaemonFolder, wait_for
+from programs import main
+
+
+class Results(DaemonFolder):
+    def test_every_format_is_committed(self):
+        hook = self.folder / "hook"
+        hook.write_text(f"#!/bin/sh\nprintf '%s\\n' \"$@\" >> {self.folder}/told\n")
+        hook.chmod(0o755)
+        daemon = self.daemon(output={"formats": ["jsonl", "npz", "csv"]}, on_done=str(hook)).start()
+        daemon.drop("bear.mp4", "ms=300")
+        running = wait_for(lambda: next((d for d in daemon.status()["devices"] if d.get("job")), None), "it runs")
+        names = ["bear.tracks.csv", "bear.tracks.jsonl", "bear.tracks.npz"]
+        self.assertEqual(sorted(running["outputs"]), names)
+        done = daemon.event("job_done")
+        self.assertEqual((done["output"], done["formats"]), ("bear.tracks.npz", "npz, csv, jsonl"))
+        self.assertEqual(daemon.results(), names)
+        self.assertEqual(done["output_bytes"], sum(daemon.path("tracks", n).stat().st_size for n in names))
+        told = self.folder / "told"
+        wait_for(lambda: told.exists() and len(told.read_text().splitlines()) == 3, "on_done got all paths")
+        self.assertEqual(sorted(told.read_text().splitlines()), [str(daemon.path("tracks", n)) for n in names])
+
+    def test_a_directory_has_its_own_formats(self):
+        daemon = self.daemon(spool={"recursive": True}).start()
+        daemon.path("incoming", "tables").mkdir()
+        daemon.path("incoming", "tables", "tiletrack.yaml").write_text("output: {formats: [csv]}\n")
+        daemon.drop("bear.mp4", into="incoming/tables")
+        daemon.drop("bear.mp4")
+        daemon.event("job_done", 2)
+        self.assertEqual(daemon.names("tracks/tables"), ["bear.tracks.csv"])
+        self.assertEqual(daemon.names("tracks"), ["bear.tracks.npz"])
+
+    def test_formats_that_change_while_a_job_waits(self):
+        daemon = self.daemon().start()
+        daemon.drop("bear.mp4", "ms=600")
+        daemon.drop("cub.mp4")  # it is claimed, for it comes next
+        daemon.event("job_claimed", file="cub.mp4")
+        daemon.config["output"] = {"formats": ["csv", "jsonl"]}
+        daemon.write_config()
+        daemon.signal(1)
+        daemon.event("config_reloaded")
+        daemon.event("job_done", 2)
+        self.assertEqual(daemon.results(), ["bear.tracks.npz", "cub.tracks.csv", "cub.tracks.jsonl"])
+
+    def test_a_name_that_is_taken_meanwhile(self):
+        daemon = self.daemon(output={"formats": ["npz", "csv"]}).start()
+        daemon.drop("bear.mp4", "ms=500")
+        daemon.event("job_started")
+        daemon.path("tracks", "bear.tracks.csv").write_text("theirs")
+        renamed, done = daemon.event("output_renamed"), daemon.event("job_done")
+        self.assertEqual((renamed["claimed"], renamed["output"]), ("bear.tracks.npz", "bear~2.tracks.npz"))
+        self.assertEqual(done["output"], "bear~2.tracks.npz")
+        self.assertEqual(daemon.results(), ["bear.tracks.csv", "bear~2.tracks.csv", "bear~2.tracks.npz"])
+        self.assertEqual(daemon.path("tracks", "bear.tracks.csv").read_text(), "theirs")
+
+    def test_the_manifest_holds_all_names(self):
+        daemon = self.daemon(output={"formats": ["npz", "jsonl"]}).start()
+        daemon.drop("bear.mp4", "ms=500")
+        daemon.event("job_started")
+        manifest = json.loads(next(daemon.path("work").glob("*/*/manifest.json")).read_text())
+        self.assertEqual({f: n["text"] for f, n in manifest["outputs"].items()},
+                         {"npz": "bear.tracks.npz", "jsonl": "bear.tracks.jsonl"})
+        daemon.event("job_done")
+
+
+if __name__ == "__main__":
+    main()
