@@ -1,8 +1,10 @@
-/* tests/kernels/benchkern.c [GROUP...]: how fast the device can be, and how fast the kernels are.
+/* tests/kernels/benchkern.c [--json] [GROUP...]: how fast the device can be, and how fast the kernels are.
  *
  * First the ceilings (tensor-core and FP32 instructions on registers, the warp tile on cached operands, a
  * device copy), then every kernel at the sizes of 47 frames and 256 query points. Times are medians of
- * events. Groups, all where none is named: ceilings small f32 conv product gemm track.
+ * events. Groups, all where none is named: ceilings small f32 conv product gemm track. --json: one JSON
+ * object a line, with `name`, `ms`, `tflops` and `gbs` (0 where nothing is counted); the first has `device`
+ * and `path`.
  */
 #include "tests/kernels/bench.h"
 #include "tests/kernels/ceilings.h"
@@ -17,6 +19,7 @@
 enum { SAMPLES = 15, LAUNCHES = 4 };
 
 static double ceiling_tflops;
+static int json;
 
 void bench_against(double tflops)
 {
@@ -50,6 +53,12 @@ static double median_ms(const struct bench *b)
     return ms[SAMPLES / 2] / LAUNCHES;
 }
 
+static void print_json(const char *name, double ms, double tflops, double gbs)
+{
+    printf("{\"name\": \"%s\", \"ms\": %.6f, \"tflops\": %.3f, \"gbs\": %.3f}\n", name, ms, tflops, gbs);
+    fflush(stdout);
+}
+
 void bench_run(const struct bench *b, const char *name, ...)
 {
     char text[96];
@@ -58,6 +67,10 @@ void bench_run(const struct bench *b, const char *name, ...)
     vsnprintf(text, sizeof(text), name, args);
     va_end(args);
     const double ms = median_ms(b), tflops = b->flop / ms * 1e-9, gbs = b->bytes / ms * 1e-6;
+    if (json) {
+        print_json(text, ms, tflops, gbs);
+        return;
+    }
     printf("%-56s %8.4f ms %7.1f TFLOP/s %7.0f GB/s", text, ms, tflops, gbs);
     if (ceiling_tflops > 0.0 && b->flop > 0.0)
         printf("  %3.0f%%", 100.0 * tflops / ceiling_tflops);
@@ -96,6 +109,7 @@ static void measure_ceilings(double tflops[CEILINGS], int units)
 {
     uint16_t *packed = kern_device(1 << 16);
     float *sink = kern_device(16);
+    char name[96];
     kern_status(fill_f16(packed, 1 << 15, 0.25f, 1, NULL), "fill");
     for (int i = 0; i < CEILINGS; i++) {
         const int tile = i >= CEILING_TILE_K8 && i <= CEILING_SHARED_K16;
@@ -109,7 +123,12 @@ static void measure_ceilings(double tflops[CEILINGS], int units)
                 continue;
             const double t = b.flop / median_ms(&b) * 1e-9;
             tflops[i] = t > tflops[i] ? t : tflops[i];
-            printf("ceiling: %-40s %2d warps a block %28.1f TFLOP/s\n", ceiling_name(c.which), warps, t);
+            if (!json)
+                printf("ceiling: %-40s %2d warps a block %28.1f TFLOP/s\n", ceiling_name(c.which), warps, t);
+        }
+        if (json && tflops[i] > 0.0) {
+            snprintf(name, sizeof(name), "ceiling: %s", ceiling_name((enum ceiling)i));
+            print_json(name, 0.0, tflops[i], 0.0);
         }
     }
     struct copy_context copy = {kern_device((size_t)4 << 28), kern_device((size_t)4 << 28), (size_t)1 << 28};
@@ -132,9 +151,14 @@ int main(int argc, char **argv)
 {
     struct cudaDeviceProp device;
     double tflops[CEILINGS] = {0.0};
+    json = argc > 1 && !strcmp(argv[1], "--json");
+    argc -= json, argv += json;
     kern_status(cudaGetDeviceProperties(&device, 0), "device");
-    printf("%s, sm_%d%d, %d SMs, %.0f MB L2\n", device.name, device.major, device.minor,
-           device.multiProcessorCount, device.l2CacheSize / 1e6);
+    if (json)
+        printf("{\"device\": \"%s\", \"path\": \"%s\"}\n", device.name, KERN_K16 ? "native" : "sm_75");
+    else
+        printf("%s, sm_%d%d, %d SMs, %.0f MB L2\n", device.name, device.major, device.minor,
+               device.multiProcessorCount, device.l2CacheSize / 1e6);
     if (wanted(argc, argv, "ceilings"))
         measure_ceilings(tflops, device.multiProcessorCount);
     bench_against(tflops[CEILING_FFMA]);

@@ -3,7 +3,9 @@
  * Loads the plug-in and, through its table alone: runs the self-test's known answers with the formula's
  * weights and with WEIGHTS, in each precision and on the path of sm_75; then what core/backend.h promises:
  * points of other clips keep their supports, an initialisation that is not NaN replaces the estimate but not
- * the query, a point's result is its own, kept features are the same, refusals, and stopping.
+ * the query, a point's result is its own, kept features are the same, refusals, and stopping. Tiles that
+ * cannot fit and devices that are not there are refused. Last, in a process of its own, a kernel writes to an
+ * illegal address: the device must be reported as lost.
  */
 #include "core/backend.h"
 #include "core/formula.h"
@@ -14,6 +16,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 enum { FRAMES = 6, QUERIES = 3, COUNT = QUERIES * FRAMES, SKIPPED = 77 };
 
@@ -177,6 +181,99 @@ static void check_contract(const struct tt_backend_ops *ops, const struct tt_wei
     free(rgb);
 }
 
+static void refused(const struct tt_backend_ops *ops, const struct tt_weights *weights,
+                    struct tt_backend_options options, const char *because)
+{
+    struct tt_backend *backend = NULL;
+    struct tt_error err = {0};
+    enum tt_status status = ops->open(&backend, &options, weights, &err);
+
+    check(status == TT_REFUSE && strstr(err.text, because), because, err.text);
+    if (!status)
+        ops->close(backend);
+}
+
+static void check_refusals(const struct tt_backend_ops *ops, const struct tt_weights *weights)
+{
+    struct tt_device small = {"small", TT_DEVICE_CUDA, INT64_C(100) << 20, 4 << 20, 65536, 40};
+
+    refused(ops, weights, (struct tt_backend_options){.select = "99"}, "no CUDA device 99");
+    refused(ops, weights, (struct tt_backend_options){.select = "GPU-0"}, "no CUDA device GPU-0");
+    refused(ops, weights, (struct tt_backend_options){.select = "ffff:ff:1f.0"},
+            "no CUDA device ffff:ff:1f.0");
+    refused(ops, weights, (struct tt_backend_options){.arch = "sm_10"}, "arch sm_10");
+    refused(ops, weights, (struct tt_backend_options){.device = &small}, "whatever the tile");
+    small.memory_bytes = INT64_C(1) << 30;
+    refused(ops, weights, (struct tt_backend_options){.device = &small, .tile = {4096, 47}}, " fit");
+}
+
+/* The driver's own functions, as far as an illegal address needs them. */
+struct driver {
+    int (*load)(void **module, const void *image);
+    int (*function)(void **function, void *module, const char *name);
+    int (*launch)(void *function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+                  void *, void **, void **);
+};
+
+static const char illegal_ptx[] = ".version 6.3\n.target sm_75\n.address_size 64\n"
+                                  ".visible .entry illegal()\n{\n"
+                                  "    .reg .u64 %at;\n    .reg .u32 %one;\n"
+                                  "    mov.u64 %at, 16;\n    mov.u32 %one, 1;\n"
+                                  "    st.global.u32 [%at], %one;\n    ret;\n}\n";
+
+/* Opens a device, lets a kernel write to address 16 in its context, and expects the next call to report it as
+ * lost. Nothing is closed. */
+static int lose_the_device(const struct tt_backend_ops *ops)
+{
+    const struct tt_backend_options options = {.precision = TT_FP16};
+    size_t size = 0;
+    void *file = need(tt_formula_weights(&tt_model_small, 1, &size)), *module, *function;
+    uint8_t *rgb = need(malloc((size_t)FRAMES * TT_FRAME_BYTES));
+    const struct tt_clip clip = {.rgb = rgb, .frames = FRAMES};
+    void *library = dlopen("libcuda.so.1", RTLD_NOW);
+    struct tt_weights *weights;
+    struct tt_backend *backend;
+    struct tt_error err = {0};
+    struct driver d;
+    enum tt_status status;
+
+    if (!library)
+        return 1;
+    *(void **)&d.load = dlsym(library, "cuModuleLoadData");
+    *(void **)&d.function = dlsym(library, "cuModuleGetFunction");
+    *(void **)&d.launch = dlsym(library, "cuLaunchKernel");
+    tt_formula_clip(rgb, FRAMES);
+    if (tt_weights_from_memory(&weights, "formula", file, size, &err) ||
+        ops->open(&backend, &options, weights, &err) || ops->features(backend, &clip, 0, &err)) {
+        printf("%s\n", err.text);
+        return 1;
+    }
+    if (d.load(&module, illegal_ptx) || d.function(&function, module, "illegal") ||
+        d.launch(function, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL)) {
+        printf("the kernel could not be launched\n");
+        return 1;
+    }
+    status = ops->features(backend, &clip, 0, &err);
+    printf("     after an illegal address: %s: %s\n", tt_status_name(status), err.text);
+    fflush(stdout);
+    _exit(status != TT_RESTART_WORKER);
+}
+
+static void check_lost_device(const char *program, const char *plugin)
+{
+    int status = -1;
+    pid_t child;
+
+    fflush(stdout);
+    child = fork();
+    if (child == 0) {
+        execl(program, program, plugin, "--lose", (char *)NULL);
+        _exit(1);
+    }
+    waitpid(child, &status, 0);
+    check(WIFEXITED(status) && WEXITSTATUS(status) == 0, "an illegal address is a lost device", "");
+}
+
 int main(int argc, char **argv)
 {
     void *library = argc > 1 ? dlopen(argv[1], RTLD_NOW | RTLD_LOCAL) : NULL;
@@ -188,6 +285,8 @@ int main(int argc, char **argv)
         printf("skipped: usage: selftestkern PLUGIN [WEIGHTS]: %s\n", argc > 1 ? dlerror() : "no plug-in");
         return SKIPPED;
     }
+    if (argc > 2 && !strcmp(argv[2], "--lose"))
+        return lose_the_device(plugin->ops);
     check(plugin->abi == TT_PLUGIN_ABI, "the plug-in's version", "");
     for (int i = 0; i < 2 + (argc > 2); i++) {
         struct tt_weights *weights = NULL;
@@ -203,10 +302,13 @@ int main(int argc, char **argv)
         if (!status && i == 0)
             for (int p = 0; p < 2; p++)
                 check_contract(plugin->ops, weights, p ? TT_FP16 : TT_FP32);
+        if (!status && i == 0)
+            check_refusals(plugin->ops, weights);
         if (weights)
             tt_weights_close(weights);
         free(file);
     }
+    check_lost_device(argv[0], argv[1]);
     printf("%d passed, %d failed\n", passed, failed);
     return failed != 0;
 }
