@@ -107,6 +107,17 @@ enum tt_status tt_device_describe(struct tt_device *device, const char *name, st
                    "no device \"%s\": known are cpu, t4, a100, h200, or a file that ends in .json", name);
 }
 
+int tt_tile_shrink(struct tt_tile *tile)
+{
+    struct tt_tile t = {tile->queries > 0 ? tile->queries : 256, tile->frames > 0 ? tile->frames : 16};
+
+    if (t.queries <= 1 && t.frames <= 1)
+        return 0;
+    tile->queries = t.queries > 1 ? t.queries / 2 : 1;
+    tile->frames = t.frames > 1 ? t.frames / 2 : 1;
+    return 1;
+}
+
 /* One 3×3 convolution of the backbone with its norm, over one frame. */
 static void count_conv3(struct tt_plan *plan, int in, int out, int stride, int in_size, int add)
 {

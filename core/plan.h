@@ -33,6 +33,10 @@ struct tt_tile {
     int frames;
 };
 
+/* Half of a tile, where device memory was short: of {0, 0} half of {256, 16}. Returns 0 where there is no
+ * smaller one. */
+int tt_tile_shrink(struct tt_tile *tile);
+
 enum tt_stage {
     TT_STAGE_BACKBONE,
     TT_STAGE_SUPPORT,

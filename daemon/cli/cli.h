@@ -20,7 +20,7 @@ struct cli_command {
 };
 
 extern const struct cli_command cli_track, cli_plan, cli_selftest, cli_submit, cli_status, cli_retry,
-    cli_cancel, cli_check;
+    cli_cancel, cli_check, cli_report, cli_export;
 
 /* Prints "tiletrack COMMAND: text" and where to read more, and returns EXIT_USAGE. */
 int cli_usage_error(const struct cli_command *command, const char *format, ...)
@@ -56,24 +56,67 @@ struct cli_device {
     const struct tt_backend_ops *ops;
     struct tt_weights *weights;
     struct tt_backend *backend;
+    struct tt_backend_options options;
 };
 
 struct cli_device_options {
-    const char *backend; /* "auto", "cpu" or "cuda" */
-    const char *model;   /* name or path */
-    int threads;         /* 0: all */
+    const char *device;    /* "auto", "cpu", "cuda", "cuda:WHICH" or "MIG-..." */
+    const char *model;     /* name or path */
+    const char *arch;      /* NULL or "sm_75" */
+    const char *precision; /* NULL: fp16 on a GPU, fp32 on the CPU */
+    struct tt_tile tile;
+    int threads; /* 0: all */
     const atomic_bool *stop;
 };
 
-/* The backend of that name; `auto` takes CUDA where a driver and the plug-in are there, otherwise the CPU. */
-enum tt_status cli_backend_choose(const struct tt_backend_ops **ops, const char *name, struct tt_error *err);
+/* The options of every command that opens a device, for its table of long options; their help; and what takes
+ * one. cli_device_take returns false where the value is none that the option can have. */
+enum {
+    CLI_OPT_DEVICE = 512,
+    CLI_OPT_MODEL,
+    CLI_OPT_PRECISION,
+    CLI_OPT_ARCH,
+    CLI_OPT_TILE_QUERIES,
+    CLI_OPT_TILE_FRAMES,
+    CLI_OPT_THREADS
+};
+/* clang-format off */
+#define CLI_DEVICE_OPTIONS                                                                                   \
+    {"device", required_argument, NULL, CLI_OPT_DEVICE},                                                     \
+    {"backend", required_argument, NULL, CLI_OPT_DEVICE}, /* its name before there was a choice of GPUs */   \
+    {"model", required_argument, NULL, CLI_OPT_MODEL},                                                       \
+    {"precision", required_argument, NULL, CLI_OPT_PRECISION},                                               \
+    {"arch", required_argument, NULL, CLI_OPT_ARCH},                                                         \
+    {"tile-queries", required_argument, NULL, CLI_OPT_TILE_QUERIES},                                         \
+    {"tile-frames", required_argument, NULL, CLI_OPT_TILE_FRAMES},                                           \
+    {"threads", required_argument, NULL, CLI_OPT_THREADS}
+/* clang-format on */
+#define CLI_DEVICE_HELP                                                                                      \
+    "  --model NAME|FILE   weights (default tiletrack-small)\n"                                              \
+    "  --device D          auto (default), cpu, cuda, or one GPU: cuda:0, cuda:GPU-UUID, "                   \
+    "cuda:PCI-ADDRESS,\n"                                                                                    \
+    "                      MIG-UUID\n"                                                                       \
+    "  --precision P       fp16 or fp32 (default: fp16 on a GPU, fp32 on the CPU)\n"                         \
+    "  --arch sm_75        run what a T4 runs, with its 64 KiB of shared memory, on a newer GPU\n"           \
+    "  --tile-queries N, --tile-frames N  instead of the planned tile\n"                                     \
+    "  --threads N         CPU threads (default: all)\n"
+
+bool cli_device_take(struct cli_device_options *options, int option, const char *arg);
+
+/* The backend that options->device means; `auto` takes CUDA where a driver and the plug-in are there,
+ * otherwise the CPU. backend: out, what it is to be opened with; borrows from options. */
+enum tt_status cli_backend_choose(const struct tt_backend_ops **ops, struct tt_backend_options *backend,
+                                  const struct cli_device_options *options, struct tt_error *err);
 
 /* Weights by name or path. */
 enum tt_status cli_weights_open(struct tt_weights **weights, const char *model, struct tt_error *err);
 
-/* Opens weights and backend. */
+/* Opens weights and backend; with smaller tiles, and a line on standard error, where device memory is short.
+ * options: borrows (until close). */
 enum tt_status cli_device_open(struct cli_device *device, const struct cli_device_options *options,
                                struct tt_error *err);
+/* Opens the backend again with smaller tiles, after a TT_SHRINK_TILE. */
+enum tt_status cli_device_shrink(struct cli_device *device, struct tt_error *err);
 void cli_device_close(struct cli_device *device);
 
 /* --- stop.c: Ctrl-C --- */

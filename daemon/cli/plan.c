@@ -1,5 +1,6 @@
 /* daemon/cli/plan.c: tiletrack plan: what a device would do with a clip, by arithmetic alone. */
 #include "daemon/cli/cli.h"
+#include "daemon/cli/plan.h"
 
 #include "core/plan.h"
 #include "core/query.h"
@@ -18,6 +19,7 @@ enum {
     OPT_FRAMES,
     OPT_TILE_QUERIES,
     OPT_TILE_FRAMES,
+    OPT_BENCH,
     OPT_JSON
 };
 
@@ -29,6 +31,7 @@ static const struct option long_options[] = {
     {"frames", required_argument, NULL, OPT_FRAMES},
     {"tile-queries", required_argument, NULL, OPT_TILE_QUERIES},
     {"tile-frames", required_argument, NULL, OPT_TILE_FRAMES},
+    {"bench", required_argument, NULL, OPT_BENCH},
     {"json", no_argument, NULL, OPT_JSON},
     {"help", no_argument, NULL, 'h'},
     {0},
@@ -47,12 +50,15 @@ static const char help[] =
     "  --frames N          frames of the clip, 1 to 47 (default 47)\n"
     "  --tile-queries N    ask for this tile instead of the planned one\n"
     "  --tile-frames N\n"
-    "  --json              for scripts\n"
+    "  --bench FILE        also project the time on a T4 from what `benchkern --json` measured of the T4's "
+    "code\n"
+    "                      on another card (a projection, not a measurement)\n"
+    "  --json              for scripts, with every kernel of a GPU\n"
     "\n"
     "Exit status: 0 done, 1 such a tile does not fit (the largest that does is named), 2 usage.\n";
 
 struct plan_options {
-    const char *device, *precision;
+    const char *device, *precision, *bench;
     const struct tt_model_shape *shape;
     struct tt_tile tile;
     int queries, frames;
@@ -97,11 +103,44 @@ static bool take_option(struct plan_options *options, int option, const char *ar
         ok = cli_parse_int(arg, 1, TT_CLIP_FRAMES, &n);
         options->tile.frames = (int)n;
         break;
+    case OPT_BENCH:
+        options->bench = arg;
+        break;
     case OPT_JSON:
         options->json = true;
         break;
     }
     return ok;
+}
+
+static void add_kernel(void *context, const struct tt_plan_kernel *kernel)
+{
+    json_array_append_new(context,
+                          json_pack("{s:s, s:s, s:f, s:f, s:f, s:f}", "name", kernel->name, "stage",
+                                    tt_stage_names[kernel->stage], "launches", kernel->launches, "flop",
+                                    kernel->flop, "bytes", kernel->bytes, "kept_bytes", kernel->kept));
+}
+
+json_t *cli_plan_json(const struct tt_plan *plan, const struct tt_model_shape *shape)
+{
+    json_t *stages = json_object(), *kernels;
+    json_t *root =
+        json_pack("{s:s, s:s, s:s, s:i, s:i, s:{s:i, s:i}, s:i, s:I, s:o}", "device", plan->device.name,
+                  "precision", plan->precision == TT_FP16 ? "fp16" : "fp32", "model", shape->name, "queries",
+                  plan->queries, "frames", plan->frames, "tile", "queries", plan->tile.queries, "frames",
+                  plan->tile.frames, "volume_queries", plan->volume_queries, "memory_bytes",
+                  (json_int_t)plan->memory_bytes, "stages", stages);
+
+    for (int s = 0; s < TT_STAGES; s++)
+        json_object_set_new(
+            stages, tt_stage_names[s],
+            json_pack("{s:f, s:f}", "flop", plan->stage_flop[s], "bytes", plan->stage_bytes[s]));
+    if (plan->device.kind == TT_DEVICE_CUDA) {
+        kernels = json_array();
+        tt_plan_each_kernel(plan, shape, add_kernel, kernels);
+        json_object_set_new(root, "kernels", kernels);
+    }
+    return root;
 }
 
 static void print_text(const struct tt_plan *plan, const char *model)
@@ -110,8 +149,10 @@ static void print_text(const struct tt_plan *plan, const char *model)
 
     printf("%s, %s: LocoTrack %s, %d query points, %d frames\n", plan->device.name,
            plan->precision == TT_FP16 ? "fp16" : "fp32", model, plan->queries, plan->frames);
-    printf("tile: %d query points x %d frames; memory %.0f MB\n\n", plan->tile.queries, plan->tile.frames,
-           (double)plan->memory_bytes / 1e6);
+    printf("tile: %d query points x %d frames", plan->tile.queries, plan->tile.frames);
+    if (plan->device.kind == TT_DEVICE_CUDA)
+        printf(", volumes of %d query points", plan->volume_queries);
+    printf("; memory %.0f MB\n\n", (double)plan->memory_bytes / 1e6);
     printf("%-12s %12s %12s\n", "stage", "GFLOP", "MB moved");
     for (int s = 0; s < TT_STAGES; s++) {
         printf("%-12s %12.1f %12.1f\n", tt_stage_names[s], plan->stage_flop[s] / 1e9,
@@ -122,25 +163,26 @@ static void print_text(const struct tt_plan *plan, const char *model)
     printf("%-12s %12.1f %12.1f\n", "all", flop / 1e9, bytes / 1e6);
 }
 
-static void print_json(const struct tt_plan *plan, const char *model)
+static void print_json(const struct tt_plan *plan, const struct tt_model_shape *shape,
+                       const struct cli_projection *projection)
 {
-    json_t *stages = json_object();
-    json_t *root =
-        json_pack("{s:s, s:s, s:s, s:i, s:i, s:{s:i, s:i}, s:I, s:o}", "device", plan->device.name,
-                  "precision", plan->precision == TT_FP16 ? "fp16" : "fp32", "model", model, "queries",
-                  plan->queries, "frames", plan->frames, "tile", "queries", plan->tile.queries, "frames",
-                  plan->tile.frames, "memory_bytes", (json_int_t)plan->memory_bytes, "stages", stages);
+    json_t *root = cli_plan_json(plan, shape);
     char *text;
 
-    for (int s = 0; s < TT_STAGES; s++)
-        json_object_set_new(
-            stages, tt_stage_names[s],
-            json_pack("{s:f, s:f}", "flop", plan->stage_flop[s], "bytes", plan->stage_bytes[s]));
+    if (projection)
+        json_object_set_new(root, "t4_projection_s", json_real(projection->seconds));
     text = json_dumps(root, JSON_INDENT(2));
     if (text)
         puts(text);
     free(text);
     json_decref(root);
+}
+
+static void print_projection(const struct cli_projection *projection)
+{
+    printf("\nprojected on a T4, not measured: %.1f ms\n", projection->seconds * 1e3);
+    for (int s = 0; s < TT_STAGES; s++)
+        printf("%-12s %12.1f ms\n", tt_stage_names[s], projection->stage_seconds[s] * 1e3);
 }
 
 static int run(int argc, char **argv)
@@ -150,6 +192,7 @@ static int run(int argc, char **argv)
     struct tt_device device;
     struct tt_error err;
     struct tt_plan plan;
+    struct cli_projection projection;
     enum tt_precision precision;
     int option, index;
 
@@ -179,10 +222,17 @@ static int run(int argc, char **argv)
         fprintf(stderr, "tiletrack plan: %s\n", err.text);
         return EXIT_SOME_FAILED;
     }
-    if (options.json)
-        print_json(&plan, options.shape->name);
-    else
-        print_text(&plan, options.shape->name);
+    if (options.bench && cli_project_t4(&projection, &plan, options.shape, options.bench, &err)) {
+        fprintf(stderr, "tiletrack plan: %s\n", err.text);
+        return EXIT_SOME_FAILED;
+    }
+    if (options.json) {
+        print_json(&plan, options.shape, options.bench ? &projection : NULL);
+        return EXIT_ALL_DONE;
+    }
+    print_text(&plan, options.shape->name);
+    if (options.bench)
+        print_projection(&projection);
     return EXIT_ALL_DONE;
 }
 

@@ -9,12 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { OPT_MODEL = 256, OPT_BACKEND, OPT_THREADS, OPT_JSON };
+enum { OPT_JSON = 256 };
 
 static const struct option long_options[] = {
-    {"model", required_argument, NULL, OPT_MODEL},
-    {"backend", required_argument, NULL, OPT_BACKEND},
-    {"threads", required_argument, NULL, OPT_THREADS},
+    CLI_DEVICE_OPTIONS,
     {"json", no_argument, NULL, OPT_JSON},
     {"help", no_argument, NULL, 'h'},
     {0},
@@ -26,24 +24,18 @@ static const char help[] =
     "Track a tiny clip that is made on the spot and compare the result with the answer that is known for\n"
     "these weights. Takes a second or two. With weights of your own the device is tried with weights made\n"
     "from a formula instead, and the report says so.\n"
-    "\n"
-    "  --model NAME|FILE   weights (default tiletrack-small)\n"
-    "  --backend B         auto (default), cpu or cuda\n"
-    "  --threads N         CPU threads (default: all)\n"
-    "  --json              for scripts\n"
+    "\n" CLI_DEVICE_HELP "  --json              for scripts\n"
     "\n"
     "Exit status: 0 the answer is right, 1 it is wrong or could not be had, 2 usage.\n";
 
 struct selftest_options {
-    const char *model, *backend;
-    int threads;
+    struct cli_device_options device;
     bool json, help;
 };
 
 static int parse_options(struct selftest_options *options, int argc, char **argv)
 {
     int option, index = 0;
-    int64_t n = 0;
 
     optind = 1;
     while ((option = getopt_long(argc, argv, "h", long_options, &index)) != -1) {
@@ -51,22 +43,15 @@ static int parse_options(struct selftest_options *options, int argc, char **argv
         case 'h':
             options->help = true;
             break;
-        case OPT_MODEL:
-            options->model = optarg;
-            break;
-        case OPT_BACKEND:
-            options->backend = optarg;
-            break;
-        case OPT_THREADS:
-            if (!cli_parse_int(optarg, 1, 1024, &n))
-                return cli_usage_error(&cli_selftest, "--threads: '%s' is not a value it can have", optarg);
-            options->threads = (int)n;
-            break;
         case OPT_JSON:
             options->json = true;
             break;
         default:
-            return EXIT_USAGE;
+            if (option < CLI_OPT_DEVICE)
+                return EXIT_USAGE;
+            if (!cli_device_take(&options->device, option, optarg))
+                return cli_usage_error(&cli_selftest, "--%s: '%s' is not a value it can have",
+                                       long_options[index].name, optarg);
         }
     }
     if (optind < argc)
@@ -91,7 +76,7 @@ static void print_json(enum tt_status status, const struct tt_selftest_report *r
 
 static int run(int argc, char **argv)
 {
-    struct selftest_options options = {.model = "tiletrack-small", .backend = "auto"};
+    struct selftest_options options = {.device = {.model = "tiletrack-small", .device = "auto"}};
     struct tt_selftest_report report = {0};
     struct tt_backend_options backend = {0};
     const struct tt_backend_ops *ops = NULL;
@@ -106,14 +91,13 @@ static int run(int argc, char **argv)
         fputs(help, stdout);
         return EXIT_ALL_DONE;
     }
-    backend.threads = options.threads;
-    status = cli_backend_choose(&ops, options.backend, &err);
+    status = cli_backend_choose(&ops, &backend, &options.device, &err);
     if (status == TT_OK)
-        status = cli_weights_open(&weights, options.model, &err);
+        status = cli_weights_open(&weights, options.device.model, &err);
     if (status == TT_OK)
         status = tt_selftest_run(ops, &backend, weights, &report, &err);
     if (options.json)
-        print_json(status, &report, ops ? ops->name : options.backend, err.text);
+        print_json(status, &report, ops ? ops->name : options.device.device, err.text);
     else if (status == TT_OK)
         printf("%s: right%s: positions within %.4f px (%.4f allowed), logits within %.4f (%.4f allowed)\n",
                ops->name,

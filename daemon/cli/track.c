@@ -28,9 +28,6 @@ enum {
     OPT_GRID,
     OPT_FRAME,
     OPT_MASK,
-    OPT_MODEL,
-    OPT_BACKEND,
-    OPT_THREADS,
     OPT_MAX_FRAMES,
     OPT_OVERLAP,
     OPT_FORMAT,
@@ -47,9 +44,7 @@ static const struct option long_options[] = {
     {"grid", required_argument, NULL, OPT_GRID},
     {"frame", required_argument, NULL, OPT_FRAME},
     {"mask", required_argument, NULL, OPT_MASK},
-    {"model", required_argument, NULL, OPT_MODEL},
-    {"backend", required_argument, NULL, OPT_BACKEND},
-    {"threads", required_argument, NULL, OPT_THREADS},
+    CLI_DEVICE_OPTIONS,
     {"max-frames", required_argument, NULL, OPT_MAX_FRAMES},
     {"overlap", required_argument, NULL, OPT_OVERLAP},
     {"format", required_argument, NULL, OPT_FORMAT},
@@ -84,11 +79,7 @@ static const char help[] =
     "  --json              a JSON line on standard output for each video\n"
     "  -q, --quiet         no progress bar and no summary; errors are still told\n"
     "\n"
-    "How it runs:\n"
-    "  --model NAME|FILE   weights (default tiletrack-small)\n"
-    "  --backend B         auto (default), cpu or cuda\n"
-    "  --threads N         CPU threads (default: all)\n"
-    "  --max-frames N      stop after N frames of each video\n"
+    "How it runs:\n" CLI_DEVICE_HELP "  --max-frames N      stop after N frames of each video\n"
     "  --overlap N         frames that successive 47-frame windows share (default 8)\n"
     "  --max-pixels N      refuse larger frames (default 67108864)\n"
     "  --max-decoder-memory BYTES  memory of the decoder process\n"
@@ -165,17 +156,6 @@ static int take_option(struct track_options *o, int option, const char *arg, con
     case OPT_FRAME:
         ok = cli_parse_int(arg, 0, INT64_MAX, &o->job.frame);
         break;
-    case OPT_MODEL:
-        o->device.model = arg;
-        break;
-    case OPT_BACKEND:
-        o->device.backend = arg;
-        ok = strcmp(arg, "auto") == 0 || strcmp(arg, "cpu") == 0 || strcmp(arg, "cuda") == 0;
-        break;
-    case OPT_THREADS:
-        ok = cli_parse_int(arg, 1, 1024, &n);
-        o->device.threads = (int)n;
-        break;
     case OPT_MAX_FRAMES:
         ok = cli_parse_int(arg, 1, INT64_MAX, &o->job.max_frames);
         break;
@@ -203,8 +183,11 @@ static int take_option(struct track_options *o, int option, const char *arg, con
         ok = parse_resize(arg, &o->job.decoder.resize);
         break;
     default:
-        fputs("Try: tiletrack track --help\n", stderr);
-        return EXIT_USAGE;
+        if (option < CLI_OPT_DEVICE) {
+            fputs("Try: tiletrack track --help\n", stderr);
+            return EXIT_USAGE;
+        }
+        ok = cli_device_take(&o->device, option, arg);
     }
     if (!ok)
         return cli_usage_error(&cli_track, "--%s: '%s' is not a value it can have", name, arg);
@@ -325,7 +308,9 @@ static enum tt_status track_one(const struct track_options *options, struct cli_
     job.progress = show_progress;
     job.user = &progress;
     cli_progress_begin(&progress, !options->quiet, name);
-    status = tt_job_run(&job, device->ops, device->backend, device->weights, &report, &err);
+    do
+        status = tt_job_run(&job, device->ops, device->backend, device->weights, &report, &err);
+    while (status == TT_SHRINK_TILE && (status = cli_device_shrink(device, &err)) == TT_OK);
     cli_progress_end(&progress);
     print_warnings(name, &report);
     if (options->json)
@@ -362,7 +347,7 @@ static int track_all(struct track_options *options, char *const *videos, int cou
 
         if (status != TT_OK)
             code = EXIT_SOME_FAILED;
-        if (status == TT_INTERRUPTED || status == TT_RESTART_WORKER)
+        if (status == TT_INTERRUPTED || status == TT_RESTART_WORKER || !device.backend)
             break;
     }
 out:
@@ -376,7 +361,7 @@ static int run(int argc, char **argv)
 {
     struct track_options options = {
         .job = {.grid = 16, .overlap_frames = 8, .occlusion_threshold = 0.5f, .stop = cli_stop_flag()},
-        .device = {.backend = "auto", .model = "tiletrack-small", .stop = cli_stop_flag()},
+        .device = {.device = "auto", .model = "tiletrack-small", .stop = cli_stop_flag()},
     };
     struct tt_error err;
     int code;

@@ -61,6 +61,24 @@ static enum tt_status test_device(const struct tt_slot *slot, enum tt_selftest_o
     return status;
 }
 
+/* The self-test, then the backend that stays; with smaller tiles as long as device memory is short. */
+static enum tt_status open_tested(struct tt_slot *slot, enum tt_selftest_outcome *selftest,
+                                  struct tt_error *err)
+{
+    enum tt_status status;
+
+    for (;;) {
+        status = test_device(slot, selftest, err);
+        if (!status)
+            status = slot->ops->open(&slot->backend, &slot->options, slot->weights, err);
+        if (status != TT_SHRINK_TILE)
+            return status;
+        if (!tt_tile_shrink(&slot->options.tile))
+            return tt_fail(err, TT_RETRY_LATER, "device memory is short even for the smallest tiles");
+        slot->shrunk = true;
+    }
+}
+
 enum tt_status tt_slot_open(struct tt_slot *slot, const struct tt_message_setup *setup,
                             const atomic_bool *stop, enum tt_selftest_outcome *selftest, struct tt_error *err)
 {
@@ -81,9 +99,7 @@ enum tt_status tt_slot_open(struct tt_slot *slot, const struct tt_message_setup 
     if (!status)
         status = tt_weights_open(&opened.weights, path, err);
     if (!status)
-        status = test_device(&opened, selftest, err);
-    if (!status)
-        status = opened.ops->open(&opened.backend, &opened.options, opened.weights, err);
+        status = open_tested(&opened, selftest, err);
     if (status)
         tt_slot_close(&opened);
     else
@@ -100,10 +116,10 @@ enum tt_status tt_slot_shrink(struct tt_slot *slot, struct tt_error *err)
         return tt_fail(err, TT_RETRY_LATER, "device memory is short even for the smallest tiles");
     slot->ops->close(slot->backend);
     slot->backend = NULL;
+    slot->options.tile = tile;
     do {
-        tile.queries = tile.queries > 1 ? tile.queries / 2 : 1;
-        tile.frames = tile.frames > 1 ? tile.frames / 2 : 1;
-        slot->options.tile = tile;
+        tt_tile_shrink(&slot->options.tile);
+        tile = slot->options.tile;
         status = slot->ops->open(&slot->backend, &slot->options, slot->weights, err);
     } while (status == TT_SHRINK_TILE && (tile.queries > 1 || tile.frames > 1));
     if (!status)

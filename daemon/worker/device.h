@@ -11,9 +11,11 @@ struct tt_slot {
     struct tt_weights *weights; /* owns */
     struct tt_backend *backend; /* owns; NULL: could not be opened (again) */
     struct tt_backend_options options;
+    bool shrunk; /* device memory was short when it was opened: options.tile is smaller than was asked for */
 };
 
-/* Locks the device, maps the weights, compares the self-test's answer, opens the backend. setup: borrows (as
+/* Locks the device, maps the weights, compares the self-test's answer, opens the backend, with smaller tiles
+ * where device memory is short. setup: borrows (as
  * long as the slot is used). stop: ends the self-test. *selftest: out. On failure the slot is empty:
  * TT_REFUSE with TT_SELFTEST_WRONG where the device computes wrongly, TT_RETRY_LATER where it is locked,
  * otherwise the backend's status. The lock is kept until the process ends. */

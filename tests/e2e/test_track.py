@@ -149,21 +149,23 @@ class Usage(Folder):
         self.assertExit(run(), 2)
         self.assertExit(run("frobnicate"), 2)
         self.assertExit(run("track"), 2)
-        for bad in (["--grid", "0"], ["--grid", "x"], ["--format", "exr"], ["--backend", "tpu"], ["--nonsense"],
+        for bad in (["--grid", "0"], ["--grid", "x"], ["--format", "exr"], ["--backend", "tpu"], ["--nonsense"], ["--device", "cuda:"],
+                    ["--precision", "fp8"], ["--arch", "sm_10"], ["--tile-frames", "48"],
                     ["--threads", "0"], ["--frame", "-1"], ["--max-frames", "0"], ["-o", ""],
                     ["--queries", "p.csv", "--grid", "4"]):
             self.assertExit(run("track", *bad, "a.mkv"), 2)
-        self.assertExit(run("track", "--backend", "cuda", "--model", "no-such-model", "a.mkv"), 1)
+        self.assertExit(run("track", "--device", "cuda", "--model", "no-such-model", "a.mkv"), 1)
+        self.assertExit(run("selftest", "--device", "cpu", "--precision", "fp16"), 1)  # the CPU has none
 
     def test_help_teaches(self):
         for arguments in (["--help"], ["help"], ["track", "--help"], ["help", "track"], ["plan", "--help"],
-                          ["selftest", "--help"]):
+                          ["selftest", "--help"], ["report", "--help"]):
             process = run(*arguments)
             self.assertExit(process, 0)
             self.assertIn("Usage:", process.stdout)
         text = run("track", "--help").stdout
-        for option in ("--queries", "--grid", "--frame", "--mask", "--model", "--backend", "--threads", "--max-frames",
-                       "--format", "--json", "--quiet", "--output"):
+        for option in ("--queries", "--grid", "--frame", "--mask", "--model", "--device", "--precision", "--threads",
+                       "--max-frames", "--format", "--json", "--quiet", "--output"):
             self.assertIn(option, text)
 
     def test_missing_files_are_named(self):
