@@ -3,8 +3,9 @@
  * Heads 0..h/2-1 look back (keys <= query frame), the others ahead; what a head may not see is skipped, not
  * biased. The ALiBi bias is slope·-distance, slope of head i of a half: 24^(-(i + 1) / (h / 2)).
  * A block of 128 threads takes one query and one head; a warp takes a query frame in turn: lanes hold the
- * scores of keys l and l + 32, then output channels l and l + 32. Sums: channels in order; softmax by
- * butterfly; keys in order. Shared memory: frames × (65 + 64) floats, 33 KB at 64 frames.
+ * scores of keys l and l + 32, then output channels l and l + 32. Sums: every fourth channel in order, then
+ * the four; softmax by butterfly; keys in order. Shared memory: frames × (65 + 64) floats, 33 KB at 64
+ * frames.
  */
 #include "cuda/kernels.h"
 #include "cuda/common.cuh"
@@ -38,16 +39,17 @@ __global__ void __launch_bounds__(128)
     __syncthreads();
     for (int f = warp; f < frames; f += 4) {
         const float *q = qkv + (size_t)f * 3 * width;
-        float s0 = 0.0f, s1 = 0.0f;
+        float s[4] = {}, u[4] = {};
         const int k0 = min(lane, frames - 1), k1 = min(lane + 32, frames - 1);
 #pragma unroll 4
         for (int c = 0; c < HEAD; c += 4) {
             const float4 v = tt_load4(q + c);
-            s0 = fmaf(v.x, ks[k0][c], s0), s1 = fmaf(v.x, ks[k1][c], s1);
-            s0 = fmaf(v.y, ks[k0][c + 1], s0), s1 = fmaf(v.y, ks[k1][c + 1], s1);
-            s0 = fmaf(v.z, ks[k0][c + 2], s0), s1 = fmaf(v.z, ks[k1][c + 2], s1);
-            s0 = fmaf(v.w, ks[k0][c + 3], s0), s1 = fmaf(v.w, ks[k1][c + 3], s1);
+            s[0] = fmaf(v.x, ks[k0][c], s[0]), u[0] = fmaf(v.x, ks[k1][c], u[0]);
+            s[1] = fmaf(v.y, ks[k0][c + 1], s[1]), u[1] = fmaf(v.y, ks[k1][c + 1], u[1]);
+            s[2] = fmaf(v.z, ks[k0][c + 2], s[2]), u[2] = fmaf(v.z, ks[k1][c + 2], u[2]);
+            s[3] = fmaf(v.w, ks[k0][c + 3], s[3]), u[3] = fmaf(v.w, ks[k1][c + 3], u[3]);
         }
+        float s0 = (s[0] + s[1]) + (s[2] + s[3]), s1 = (u[0] + u[1]) + (u[2] + u[3]);
         const int d0 = ahead ? lane - f : f - lane, d1 = ahead ? lane + 32 - f : f - lane - 32;
         const bool see0 = d0 >= 0 && lane < frames, see1 = d1 >= 0 && lane + 32 < frames;
         s0 = see0 ? fmaf(s0, 0.125f, -slope.of[head] * (float)d0) : -INFINITY;

@@ -4,8 +4,9 @@
  * of 128 threads makes 128 pixels × 64 channels, 8 × 8 a thread, in steps of 8 along K, which never cross a
  * tap (in_c is a multiple of 8). Each thread loads the 8 channels of one pixel, normalises them (scale,
  * shift, ReLU; padding stays zero) and stores them transposed. Shared memory: 2 × (8 × 132 + 8 × 64)
- * floats, 12.3 KB. Sums run along K in order, one FFMA after another. Fails only as launches do, and with
- * cudaErrorInvalidValue where a channel count does not fit.
+ * floats, 12.3 KB. Sums run along K in order, one FFMA after another, in parts of 192 which are then added to
+ * the output in memory: a sum of 2304 terms in one go would lose ten units of its last place. Fails only as
+ * launches do, and with cudaErrorInvalidValue where a channel count does not fit.
  */
 #include "cuda/kernels.h"
 #include "cuda/common.cuh"
@@ -13,7 +14,7 @@
 namespace
 {
 
-enum { BM = 128, BN = 64, BK = 8, LDA = BM + 4 };
+enum { BM = 128, BN = 64, BK = 8, LDA = BM + 4, PART = 192 / BK };
 
 /* Where a thread reads: one output pixel's window, at one tap and channel. Advances by BK channels, no
  * divisions. */
@@ -54,26 +55,44 @@ __device__ __forceinline__ void load_a(float (&v)[8], const struct tt_k_conv_f32
     }
 }
 
+/* Four rows: adds a part of the sums to what is in memory, the residual or the parts before it, and begins
+ * anew.
+ */
+__device__ __forceinline__ void add_part(const struct tt_k_conv_f32 &c, float (*acc)[8], int row, int rows,
+                                         int column, const float *from)
+{
+    asm volatile("" : "+r"(row)); /* or addresses would be kept in registers that the loop needs */
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+#pragma unroll
+        for (int j = 0; j < 2; j++) {
+            const size_t at = (size_t)(row + i) * c.out_c + column + j * 32;
+            float4 v = from && row + i < rows ? tt_load4(from + at) : make_float4(0, 0, 0, 0);
+            float *part = acc[i] + 4 * j;
+            v.x += part[0], v.y += part[1], v.z += part[2], v.w += part[3];
+            if (row + i < rows)
+                tt_store4(c.out + at, v);
+            part[0] = part[1] = part[2] = part[3] = 0.0f;
+        }
+}
+
 /* Four rows; the residual is read before anything is written, since out may be it. */
 __device__ __forceinline__ void store_rows(const struct tt_k_conv_f32 &c, const float (*acc)[8], int row,
                                            int rows, int column)
 {
-    float4 residual[4][2], bias[2];
+    float4 residual[4][2];
 #pragma unroll
-    for (int j = 0; j < 2; j++) {
-        bias[j] = c.bias ? tt_load4(c.bias + column + j * 32) : make_float4(0, 0, 0, 0);
+    for (int j = 0; j < 2; j++)
 #pragma unroll
         for (int i = 0; i < 4; i++)
             residual[i][j] = c.add && row + i < rows
                                  ? tt_load4(c.add + (size_t)(row + i) * c.out_c + column + j * 32)
                                  : make_float4(0, 0, 0, 0);
-    }
 #pragma unroll
     for (int i = 0; i < 4; i++)
 #pragma unroll
         for (int j = 0; j < 2; j++) {
-            float4 v = make_float4(acc[i][4 * j] + bias[j].x, acc[i][4 * j + 1] + bias[j].y,
-                                   acc[i][4 * j + 2] + bias[j].z, acc[i][4 * j + 3] + bias[j].w);
+            float4 v = make_float4(acc[i][4 * j], acc[i][4 * j + 1], acc[i][4 * j + 2], acc[i][4 * j + 3]);
             if (c.gelu)
                 v = make_float4(tt_gelu(v.x), tt_gelu(v.y), tt_gelu(v.z), tt_gelu(v.w));
             v.x += residual[i][j].x, v.y += residual[i][j].y, v.z += residual[i][j].z,
@@ -102,12 +121,20 @@ __global__ void __launch_bounds__(128, 4) conv_f32(const struct tt_k_conv_f32 c)
     const int bk = t / 16, bn = t % 16 * 4; /* the thread's float4 of each weight step */
     const float *weight = c.weight + (size_t)bk * c.out_c + n0 + bn;
     const int steps = c.kernel * c.kernel * c.in_c / BK;
+    const bool in_parts = steps > PART && !c.gelu;
 
-    float acc[8][8] = {};
+    const int ty = t / 8 * 4, tx = t % 8 * 4;
+    float acc[8][8];
+#pragma unroll
+    for (int j = 0; j < 8; j++) { /* sums begin with the bias */
+        const float bias = c.bias ? c.bias[n0 + tx + j / 4 * 32 + j % 4] : 0.0f;
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            acc[i][j] = bias;
+    }
     float va[8];
     load_a(va, c, p);
     float4 vb = tt_load4(weight);
-    const int ty = t / 8 * 4, tx = t % 8 * 4;
     for (int s = 0; s < steps; s++) {
         const int buf = s & 1;
 #pragma unroll
@@ -134,7 +161,13 @@ __global__ void __launch_bounds__(128, 4) conv_f32(const struct tt_k_conv_f32 c)
                 for (int j = 0; j < 8; j++)
                     acc[i][j] = fmaf(a[i], b[j], acc[i][j]);
         }
+        if (in_parts && (s % PART == PART - 1 || s + 1 == steps))
+#pragma unroll
+            for (int i = 0; i < 8; i += 4)
+                add_part(c, acc + i, blockIdx.x * BM + i * 16 + ty, rows, n0 + tx, s < PART ? c.add : c.out);
     }
+    if (in_parts)
+        return;
 #pragma unroll
     for (int i = 0; i < 8; i += 4)
         store_rows(c, acc + i, blockIdx.x * BM + i * 16 + ty, rows, n0 + tx);

@@ -4,8 +4,8 @@
  * the patch times the support (64 × 49 products over the channels) is made first, then four weighted shifts
  * give the 49 × 49 volume. Features outside the frame count as zero.
  *
- * A block of 128 threads makes one query in one frame, 4 × 7 products a thread; channels in chunks of 32 and
- * in order. Shared memory: 32 × 68 + 32 × 60 + 64 × 57 floats, 31.0 KB.
+ * A block of 128 threads makes one query in one frame, 4 × 7 products a thread; channels in chunks of 32,
+ * each summed in order, then the chunks. Shared memory: 32 × 68 + 32 × 60 + 64 × 57 floats, 31.0 KB.
  */
 #include "cuda/kernels.h"
 #include "cuda/common.cuh"
@@ -49,6 +49,7 @@ __global__ void __launch_bounds__(128)
             ss[c][p] = v.x, ss[c + 1][p] = v.y, ss[c + 2][p] = v.z, ss[c + 3][p] = v.w;
         }
         __syncthreads();
+        float part[4][7] = {};
 #pragma unroll 4
         for (int k = 0; k < CHUNK; k++) {
             float a[4], b[7];
@@ -60,8 +61,13 @@ __global__ void __launch_bounds__(128)
             for (int i = 0; i < 4; i++)
 #pragma unroll
                 for (int j = 0; j < 7; j++)
-                    acc[i][j] = fmaf(a[i], b[j], acc[i][j]);
+                    part[i][j] = fmaf(a[i], b[j], part[i][j]);
         }
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+#pragma unroll
+            for (int j = 0; j < 7; j++)
+                acc[i][j] += part[i][j];
     }
 #pragma unroll
     for (int i = 0; i < 4; i++)
