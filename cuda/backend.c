@@ -100,9 +100,6 @@ static enum tt_status cuda_open(struct tt_backend **backend, const struct tt_bac
     int index, error;
     enum tt_status status;
 
-    if (options->precision == TT_FP16 &&
-        strcmp(tt_weights_shape(weights)->name, tt_model_small.name)) /* another copy of the table */
-        return tt_fail(err, TT_REFUSE, "CUDA: FP16 is there for model size small only; set precision: fp32");
     if (options->arch && strcmp(options->arch, "sm_75"))
         return tt_fail(err, TT_REFUSE, "CUDA: arch %s is not known; sm_75 is", options->arch);
     status = tt_gpu_select(options->select, &index, err);

@@ -24,6 +24,26 @@ template <class K> static inline cudaError_t tt_shared(K *kernel, size_t bytes)
                                                  cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
 }
 
+/* The hardware's approximations. */
+__device__ __forceinline__ float tt_reciprocal(float x)
+{
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+__device__ __forceinline__ float tt_power_of_2(float x)
+{
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+/* A barrier of `threads` threads (whole warps) of a block; number: 1 to 15. */
+__device__ __forceinline__ void tt_barrier(int number, int threads)
+{
+    asm volatile("bar.sync %0, %1;" : : "r"(number), "r"(threads) : "memory");
+}
+
 __device__ __forceinline__ float tt_gelu(float x)
 {
     return 0.5f * x * (1.0f + erff(x * 0.70710678118654752f));

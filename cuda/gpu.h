@@ -87,7 +87,7 @@ struct tt_gpu_network {
 };
 
 extern const struct tt_gpu_network tt_gpu_network_f32; /* network.c */
-extern const struct tt_gpu_network tt_gpu_network_f16; /* network_f16.c; size small only */
+extern const struct tt_gpu_network tt_gpu_network_f16; /* network_f16.c */
 
 /* A stage that a graph can be made of: its function in tt_gpu_network, called with two numbers. */
 enum tt_gpu_stage { TT_GPU_BACKBONE, TT_GPU_INITIALISE, TT_GPU_REFINE };

@@ -50,6 +50,8 @@ enum tt_k_conv_variant {
     TT_CONV_128x128_C32,
     TT_CONV_128x128_C64,
     TT_CONV_S2_128x128_C32, /* stride 2, padding 0 before and 1 behind */
+    TT_CONV_AHEAD_256x64_C16,
+    TT_CONV_AHEAD_128x128_C32,
     TT_CONV_VARIANTS
 };
 
@@ -57,7 +59,7 @@ enum tt_k_conv_variant {
 struct tt_k_conv_f16 {
     const uint16_t *in;      /* [frames][in_size][in_size][in_c] */
     const float *norm;       /* [frames][in_c][2] */
-    const uint16_t *weight;  /* packed by tt_pack_conv_f16 with the variant's chunk, and 2 KB more that are
+    const uint16_t *weight;  /* packed by tt_pack_conv_f16 with the variant's chunk, and 4 KB more that are
                                 read, not used */
     const uint16_t *proj_in; /* [frames][proj_size][proj_size][proj_c], where proj_c > 0 (stride 1 only) */
     const float *proj_norm;
@@ -90,20 +92,43 @@ struct tt_k_gemm_f16 {
 };
 int tt_k_gemm_f16(const struct tt_k_gemm_f16 *gemm, enum tt_k_mma mma, void *stream);
 
-/* ---- product_f16.cu: the mixer's matrix products, width 256 ---- */
+/* ---- product_f16.cu: the mixer's matrix products, width 256 or 384 ---- */
 
-/* With h: half = [gelu](layer_norm(h) · weight + bias). Without: out = a · weight + bias [+ out]. */
+/* With h: half = layer_norm(h) · weight + bias. Without: out = a · weight + bias [+ out]. */
 struct tt_k_product_f16 {
-    const float *h, *gamma, *beta; /* [rows][256] and [256]; or NULL */
+    const float *h, *gamma, *beta; /* [rows][width] and [width]; or NULL */
     const uint16_t *a;             /* [rows][k], where h is NULL */
-    const uint16_t *weight;        /* [256 or k][n] packed by tt_pack_matrix_f16 */
+    const uint16_t *weight;        /* [width or k][n] packed by tt_pack_matrix_f16 */
     const float *bias;             /* [n] */
     uint16_t *half;                /* [rows][n], with h */
-    float *out;                    /* [rows][256], without */
-    int rows, k, n;                /* with h: n a multiple of 256; without: k of 32, n is 256 */
-    int gelu, add;                 /* gelu: with h; add: without */
+    float *out;                    /* [rows][width], without */
+    int width, rows, k, n;         /* with h: n a multiple of width; without: k of 32, n is width */
+    int add;                       /* without h */
 };
 int tt_k_product_f16(const struct tt_k_product_f16 *product, enum tt_k_mma mma, void *stream);
+
+/* ---- mlp_f16.cu: the dense half of a mixer layer ---- */
+
+/* Width, and rows of a block: as two groups of warps or one. */
+enum tt_k_mlp_variant {
+    TT_MLP_256_2x48,
+    TT_MLP_256_48,
+    TT_MLP_384_2x32,
+    TT_MLP_384_32,
+    TT_MLP_384_48,
+    TT_MLP_VARIANTS
+};
+
+/* h += gelu(layer_norm(h) · up + up_bias) · down + down_bias */
+struct tt_k_mlp_f16 {
+    float *h;                         /* [rows][width] */
+    const float *gamma, *beta;        /* [width] */
+    const uint16_t *up, *down;        /* [width][4·width], [4·width][width] packed by tt_pack_matrix_f16 */
+    const float *up_bias, *down_bias; /* [4·width], [width] */
+    int rows;
+    enum tt_k_mlp_variant variant;
+};
+int tt_k_mlp_f16(const struct tt_k_mlp_f16 *mlp, enum tt_k_mma mma, void *stream);
 
 /* ---- stem.cu: the first convolution, 7×7 stride 2, padding 2 before and 3 behind ---- */
 
@@ -208,6 +233,37 @@ struct tt_k_encode_f16 {
     int rows, out_row; /* out_row: even */
 };
 int tt_k_encode_f16(const struct tt_k_encode_f16 *encode, enum tt_k_mma mma, void *stream);
+
+/* Small's correlation and encoder in one kernel, all levels (embed_f16.cu): no volume in memory. */
+enum { TT_K_EMBED_LEVELS = 3 };
+struct tt_k_embed_level {
+    const uint16_t *grid;      /* [frames][size][size][channels] */
+    const float *support;      /* query q at + q·row: [49][channels] */
+    const uint16_t *weight[2]; /* of each orientation, packed by tt_pack_embed_f16 */
+    const uint16_t *weight2;   /* [4·64][128] (position, channel), packed by tt_pack_left_f16 */
+    const float *bias[2], *gamma[2], *beta[2]; /* [64] and [128] */
+    uint16_t *out;             /* query q, frame f, orientation o at + (q·frames + f)·out_row + 128·o */
+    int size, channels;        /* channels: 64, 128 or 256 */
+    float scale;               /* size / 256 */
+};
+struct tt_k_embed_f16 {
+    struct tt_k_embed_level level[TT_K_EMBED_LEVELS];
+    const float *state; /* [queries][frames][4] */
+    int levels, queries, frames, row, out_row; /* out_row: even */
+};
+int tt_k_embed_f16(const struct tt_k_embed_f16 *embed, enum tt_k_mma mma, void *stream);
+
+/* Base's encoder of one level (encoder_base_f16.cu): 3×3 stride 2, 3×3 stride 2, 2×2, each with group norm
+ * and ReLU. */
+struct tt_k_encode_base_f16 {
+    const uint16_t *volume;            /* [2][rows][49][64], from tt_k_correlate_f16 */
+    const uint16_t *weight[2];         /* of each orientation, packed by tt_pack_encoder_base_f16 */
+    const uint16_t *weight2, *weight3; /* [9·64][128], [4·128][128] (tap, channel), by tt_pack_left_f16 */
+    const float *bias[3], *gamma[3], *beta[3]; /* [64], [128], [128] */
+    uint16_t *out;     /* patch p, orientation o at out + p·out_row + 128·o: 128 halfs */
+    int rows, out_row; /* out_row: even */
+};
+int tt_k_encode_base_f16(const struct tt_k_encode_base_f16 *encode, enum tt_k_mma mma, void *stream);
 
 /* ---- mixer.cu, attention.cu ---- */
 

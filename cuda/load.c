@@ -230,28 +230,32 @@ static void load_backbone(struct loader *l, struct tt_gpu_weights *w)
         }
 }
 
-/* Small's two convolutions in FP16. */
-static void load_encoder_f16(struct loader *l, struct tt_gpu_encoder_conv *e, int i, const char *name)
+/* One convolution of the encoder in FP16; the first for each orientation of the volumes. */
+static void load_encoder_f16(struct loader *l, struct tt_gpu_encoder_conv *e, const struct tt_encoder_conv *c,
+                             int first, const char *name)
 {
+    int taps = c->kernel * c->kernel, in = first ? TT_K_VOLUME_ROW_F16 : c->in_channels,
+        out = c->out_channels;
+    size_t n = (size_t)taps * (size_t)(in * out);
     void *host[2] = {NULL, NULL};
-    float *w, *matrix = NULL;
-    int64_t count = i ? 128 * 64 * 4 : 64 * 49 * 25;
+    float *w = NULL;
 
-    for (int o = 0; o < (i ? 1 : 2); o++)
-        e->weight[o] = reserve_packed(l, i ? 256 * 128 : 25 * 64 * 64, &host[o]);
+    for (int o = 0; o < 1 + first; o++)
+        e->weight[o] = reserve_packed(l, n, &host[o]);
     if (!host[0] || l->status)
         return;
-    w = read_tensor(l, count, name);
-    if (w && i) {
-        matrix = calloc(256 * 128, sizeof *matrix);
-        check_memory(l, !matrix);
-        put_taps(l, matrix, 128, 64, 64, 4, 128, 0, name);
+    if (first) {
+        w = read_tensor(l, (int64_t)taps * out * c->in_channels, name);
+        for (int o = 0; o < 2 && w; o++)
+            check_memory(l, c->kernel == 5 ? tt_pack_encoder_f16(host[o], w, o)
+                                           : tt_pack_encoder_base_f16(host[o], w, o));
+    } else {
+        w = calloc(n, sizeof *w);
+        check_memory(l, !w);
+        put_taps(l, w, out, in, in, taps, out, 0, name);
         if (!l->status)
-            tt_pack_left_f16(host[0], matrix, 256, 128);
-    } else if (w) {
-        check_memory(l, tt_pack_encoder_f16(host[0], w, 0) || tt_pack_encoder_f16(host[1], w, 1));
+            tt_pack_left_f16(host[0], w, taps * in, out);
     }
-    free(matrix);
     free(w);
 }
 
@@ -266,7 +270,7 @@ static void load_encoders(struct loader *l, struct tt_gpu_weights *w, const stru
 
             snprintf(name, sizeof name, "cmdtop.%d.conv.%d.0.weight", level, i);
             if (l->half)
-                load_encoder_f16(l, e, i, name);
+                load_encoder_f16(l, e, c, i == 0, name);
             else
                 e->weight[0] =
                     conv(l, c->out_channels, c->in_channels, (c->in_channels + 7) / 8 * 8, c->kernel, name);

@@ -1,4 +1,4 @@
-/* cuda/network_f16.c: the order of the kernels in FP16 (size small).
+/* cuda/network_f16.c: the order of the kernels in FP16.
  *
  * Activations, features and correlation volumes are FP16; sums, norms, softmax, the mixer's residual stream,
  * positions and logits FP32. Instance norm statistics come from the convolution that writes a tensor, a
@@ -150,17 +150,30 @@ static int encode(struct tt_gpu *gpu, int level, int first, int queries, int fra
                                              level * TT_LEVEL_EMBEDDING,
                                       .rows = queries * frames,
                                       .out_row = TT_K_TOKEN};
+    const struct tt_k_encode_base_f16 base = {.volume = t->volume,
+                                              .weight = {w[0].weight[0], w[0].weight[1]},
+                                              .weight2 = w[1].weight[0],
+                                              .weight3 = w[2].weight[0],
+                                              .bias = {w[0].bias, w[1].bias, w[2].bias},
+                                              .gamma = {w[0].norm.gamma, w[1].norm.gamma, w[2].norm.gamma},
+                                              .beta = {w[0].norm.beta, w[1].norm.beta, w[2].norm.beta},
+                                              .out = e.out,
+                                              .rows = e.rows,
+                                              .out_row = e.out_row};
     int error = tt_k_correlate_f16(
         gpu->features[level], t->supports + (size_t)first * TT_SUPPORT_FLOATS + tt_gpu_support_offset(level),
         t->state + (size_t)first * frames * 4, t->volume, queries, frames, TT_SUPPORT_FLOATS, s->size,
         s->channels, (float)s->size / TT_CLIP_SIZE, gpu->mma, gpu->stream);
 
-    return error ? error : tt_k_encode_f16(&e, gpu->mma, gpu->stream);
+    if (error)
+        return error;
+    return gpu->shape->encoder_convs == 3 ? tt_k_encode_base_f16(&base, gpu->mma, gpu->stream)
+                                          : tt_k_encode_f16(&e, gpu->mma, gpu->stream);
 }
 
-/* half = [gelu](layer_norm(h) · weight + bias); out_width columns. */
+/* half = layer_norm(h) · weight + bias; out_width columns. */
 static int normed(struct tt_gpu *gpu, const struct tt_gpu_norm *norm, const struct tt_gpu_product *w,
-                  void *half, int rows, int out_width, int gelu)
+                  void *half, int rows, int out_width)
 {
     const struct tt_k_product_f16 p = {.h = gpu->track.h,
                                        .gamma = norm->gamma,
@@ -168,9 +181,9 @@ static int normed(struct tt_gpu *gpu, const struct tt_gpu_norm *norm, const stru
                                        .weight = w->weight,
                                        .bias = w->bias,
                                        .half = half,
+                                       .width = gpu->shape->width,
                                        .rows = rows,
-                                       .n = out_width,
-                                       .gelu = gelu};
+                                       .n = out_width};
 
     return tt_k_product_f16(&p, gpu->mma, gpu->stream);
 }
@@ -183,6 +196,7 @@ static int added(struct tt_gpu *gpu, const void *in, const struct tt_gpu_product
                                        .weight = w->weight,
                                        .bias = w->bias,
                                        .out = gpu->track.h,
+                                       .width = gpu->shape->width,
                                        .rows = rows,
                                        .k = in_width,
                                        .n = gpu->shape->width,
@@ -194,17 +208,24 @@ static int added(struct tt_gpu *gpu, const void *in, const struct tt_gpu_product
 static int layer(struct tt_gpu *gpu, const struct tt_gpu_layer *w, int queries, int frames)
 {
     struct tt_gpu_track *t = &gpu->track;
-    int rows = queries * frames, width = gpu->shape->width, wide = TT_MIXER_WIDENING * width;
-    int error = normed(gpu, &w->norm[0], &w->qkv, t->qkv, rows, 3 * width, 0);
+    int rows = queries * frames, width = gpu->shape->width;
+    const struct tt_k_mlp_f16 mlp = {.h = t->h,
+                                     .gamma = w->norm[1].gamma,
+                                     .beta = w->norm[1].beta,
+                                     .up = w->up.weight,
+                                     .down = w->down.weight,
+                                     .up_bias = w->up.bias,
+                                     .down_bias = w->down.bias,
+                                     .rows = rows,
+                                     .variant = width == 256 ? TT_MLP_256_2x48 : TT_MLP_384_2x32};
+    int error = normed(gpu, &w->norm[0], &w->qkv, t->qkv, rows, 3 * width);
 
     if (!error)
         error =
             tt_k_attention_f16(t->qkv, t->mixed, queries, frames, gpu->shape->heads, gpu->mma, gpu->stream);
     if (!error)
         error = added(gpu, t->mixed, &w->final, rows, width, 1);
-    if (!error)
-        error = normed(gpu, &w->norm[1], &w->up, t->wide, rows, wide, 1);
-    return error ? error : added(gpu, t->wide, &w->down, rows, wide, 1);
+    return error ? error : tt_k_mlp_f16(&mlp, gpu->mma, gpu->stream);
 }
 
 static int refine(struct tt_gpu *gpu, int queries, int frames)

@@ -99,18 +99,52 @@ static int channel_of(int column, int orientation)
     return column / 8 < 7 && column % 8 < 7 ? column % 8 * 7 + column / 8 : -1;
 }
 
-int tt_pack_encoder_f16(uint16_t *packed, const float *weight, int orientation)
+static int pack_encoder(uint16_t *packed, const float *weight, int orientation, int taps)
 {
-    float *matrix = calloc((size_t)25 * 64 * 64, sizeof(*matrix));
+    float *matrix = calloc((size_t)taps * 64 * 64, sizeof(*matrix));
     if (!matrix)
         return -1;
-    for (int tap = 0; tap < 25; tap++)
+    for (int tap = 0; tap < taps; tap++)
         for (int k = 0; k < 64; k++) {
             const int channel = channel_of(column_of(k), orientation);
             for (int o = 0; o < 64 && channel >= 0; o++)
-                matrix[((size_t)tap * 64 + k) * 64 + o] = weight[((size_t)o * 49 + channel) * 25 + tap];
+                matrix[((size_t)tap * 64 + k) * 64 + o] = weight[((size_t)o * 49 + channel) * taps + tap];
         }
-    tt_pack_left_f16(packed, matrix, 25 * 64, 64);
+    tt_pack_left_f16(packed, matrix, taps * 64, 64);
+    free(matrix);
+    return 0;
+}
+
+int tt_pack_encoder_f16(uint16_t *packed, const float *weight, int orientation)
+{
+    return pack_encoder(packed, weight, orientation, 25);
+}
+
+int tt_pack_encoder_base_f16(uint16_t *packed, const float *weight, int orientation)
+{
+    return pack_encoder(packed, weight, orientation, 9);
+}
+
+/* Elements of a window of encoder position (px, py): positions of the support, 4×4 from (3·py, 3·px) on. */
+int tt_pack_embed_f16(uint16_t *packed, const float *weight, int orientation)
+{
+    const int n = orientation ? 49 : 25; /* taps, or input channels */
+    float *matrix = calloc((size_t)n * 64 * 64, sizeof(*matrix));
+    if (!matrix)
+        return -1;
+    for (int i = 0; i < n; i++) {
+        int taken[49] = {0};
+        for (int k = 0; k < 64; k++) {
+            const int px = k / 32, py = k / 16 % 2, y = k / 4 % 4, x = k % 4;
+            const int position = (3 * py + y) * 7 + 3 * px + x;
+            const int channel = orientation ? i : position, tap = orientation ? (y + 1 - py) * 5 + x + 1 - px : i;
+            if (!orientation && taken[position]++)
+                continue; /* an element of several windows counts in the first */
+            for (int o = 0; o < 64; o++)
+                matrix[(i * 64 + k) * 64 + o] = weight[((size_t)o * 49 + channel) * 25 + tap];
+        }
+    }
+    tt_pack_left_f16(packed, matrix, n * 64, 64);
     free(matrix);
     return 0;
 }

@@ -33,6 +33,13 @@ int tt_pack_conv_f16(uint16_t *packed, const float *weight, const float *project
  * tt_k_correlate_f16 writes them. packed: out, 25·64·64. Returns 0, or -1 without memory. */
 int tt_pack_encoder_f16(uint16_t *packed, const float *weight, int orientation);
 
+/* The same for weight [64][49][3][3] of base's first encoder convolution. packed: out, 9·64·64. */
+int tt_pack_encoder_base_f16(uint16_t *packed, const float *weight, int orientation);
+
+/* The same weight as embed_f16.cu reads it for an orientation: [25 taps] (0) or [49 input channels] (1), four
+ * windows of 16 each, then 64 channels. packed: out, 25·64·64 or 49·64·64. Returns 0, or -1 without memory. */
+int tt_pack_embed_f16(uint16_t *packed, const float *weight, int orientation);
+
 /* weight [7][7][3][64] of the first convolution, scaled by 2/255. packed: out, 176·64. Returns 0, or -1
  * without memory. */
 int tt_pack_stem_f16(uint16_t *packed, const float *weight);

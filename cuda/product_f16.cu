@@ -1,57 +1,35 @@
-/* cuda/product_f16.cu: the mixer's matrix products on tensor cores at width 256, in two shapes.
+/* cuda/product_f16.cu: the mixer's matrix products on tensor cores, in two shapes, at width 256 and 384.
  *
- * A block makes 96 rows × 256 columns with 2 × 4 warps of 48 × 64 each: 126 blocks for 256 points
- * and 47 frames, and B is read once for 96 rows. B comes packed from L1/L2 (tile_f16.cuh), two or
- * three steps of k ahead; A by ldmatrix from shared memory, rows of it 16 bytes longer than what they hold.
- *   normed: A is layer_norm(h), FP32 h of 256 columns, made once in shared memory (50,688 bytes); then the
- *     warps run through the columns of the product, 256 at a time, without barriers. [GELU], FP16 out.
- *   added: A is FP16, streamed in chunks of 128 columns through two buffers (52,224 bytes), the next chunk
- *     waiting in registers; h [+]= A · weight + bias.
- * Sums run along k in order, beginning with the bias, and the residual where there is one; layer norm as in
- * norm.cu: two passes, lanes hold eight columns each, a butterfly. GELU is the erf form, with erfc by
- * Abramowitz and Stegun 7.1.26 and the hardware's reciprocal and power: 3e-7 absolute, before rounding to
- * FP16.
+ * A block makes 16·TILES·2 rows × all columns, WIDTH at a time, with 2 × WIDTH / 64 warps of 16·TILES × 64
+ * each: 96 rows at width 256, 64 at width 384. B is read once for these rows, two or three steps of k ahead.
+ *   normed: A is layer_norm(h), FP32 h, made once in shared memory (50,688 and 50,176 bytes); then the warps
+ * run through the columns of the product without barriers. FP16 out. added: A is FP16, streamed in chunks of
+ * 128 columns through two buffers (52,224 and 34,816 bytes), the next chunk waiting in registers; out = A ·
+ * weight + bias [+ out], FP32. Sums run along k in order, beginning with the bias, and the residual where
+ * there is one (mixer_f16.cuh).
  */
 #include "cuda/kernels.h"
-#include "cuda/tile_f16.cuh"
+#include "cuda/mixer_f16.cuh"
 
 namespace
 {
 
-enum { WIDTH = 256, MW = 2, NW = 4, TILES = 3, WARPS = MW * NW, ROWS = 16 * TILES * MW, COLUMNS = 64 * NW };
+enum { MW = 2 };
 
-typedef float warp_acc[TILES][8][4];
+template <int WIDTH> struct tile {
+    enum {
+        TILES = WIDTH == 256 ? 3 : 2,
+        NW = WIDTH / 64,
+        WARPS = MW * NW,
+        THREADS = 32 * WARPS,
+        ROWS = 16 * TILES * MW,
+        CHUNK = WIDTH == 256 ? 128 : 64,
+        NORMED = ROWS * (2 * WIDTH + 16), /* bytes of shared memory */
+        ADDED = 2 * ROWS * (2 * CHUNK + 16)
+    };
+};
 
-/* max(x, 0) - |x|·Φ(-|x|), Φ(-z√2) = erfc(z) / 2. */
-__device__ __forceinline__ float gelu(float x)
-{
-    const float z = fabsf(x);
-    float t, e;
-    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(t) : "f"(fmaf(0.3275911f * 0.70710678f, z, 1.0f)));
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(e) : "f"(x * x * -0.72134752f));
-    const float poly =
-        fmaf(t, fmaf(t, fmaf(t, fmaf(t, 0.5307027145f, -0.7265760135f), 0.7107068705f), -0.142248368f),
-             0.127414796f);
-    return fmaf(-z, poly * t * e, fmaxf(x, 0.0f));
-}
-
-/* A step of k: B fragment `b` against three row tiles of A, each loaded for the next step once it is used. */
-template <bool K16>
-__device__ __forceinline__ void step(warp_acc &c, uint32_t (&a)[TILES][4], const tt_frag_b &b, uint32_t next,
-                                     uint32_t tile_bytes)
-{
-#pragma unroll
-    for (int i = 0; i < TILES; i++) {
-#pragma unroll
-        for (int j = 0; j < 4; j++) {
-            tt_mma<K16>(c[i][2 * j], a[i], b.r[j].x, b.r[j].y);
-            tt_mma<K16>(c[i][2 * j + 1], a[i], b.r[j].z, b.r[j].w);
-        }
-        tt_ldmatrix4(a[i], next + i * tile_bytes);
-    }
-}
-
-/* GELU and rounding of 16 rows × 64 columns; two lanes swap halves of two column tiles: whole sectors. */
+/* Rounds and stores 16 rows × 64 columns; two lanes swap halves of two column tiles: whole sectors. */
 __device__ __forceinline__ void store_half(const struct tt_k_product_f16 &g, const float (&c)[8][4], int row,
                                            int column)
 {
@@ -59,18 +37,12 @@ __device__ __forceinline__ void store_half(const struct tt_k_product_f16 &g, con
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         const bool inside = row + 8 * r < g.rows;
-        uint32_t packed[8];
-#pragma unroll
-        for (int j = 0; j < 8; j++) {
-            float x = c[j][2 * r], y = c[j][2 * r + 1];
-            if (g.gelu)
-                x = gelu(x), y = gelu(y);
-            packed[j] = tt_pack(x, y);
-        }
 #pragma unroll
         for (int j = 0; j < 8; j += 2) {
-            const uint32_t other = __shfl_xor_sync(0xffffffffu, odd ? packed[j] : packed[j + 1], 1);
-            const uint2 u = odd ? make_uint2(other, packed[j + 1]) : make_uint2(packed[j], other);
+            const uint32_t p = tt_pack(c[j][2 * r], c[j][2 * r + 1]);
+            const uint32_t q = tt_pack(c[j + 1][2 * r], c[j + 1][2 * r + 1]);
+            const uint32_t other = __shfl_xor_sync(0xffffffffu, odd ? p : q, 1);
+            const uint2 u = odd ? make_uint2(other, q) : make_uint2(p, other);
             if (inside)
                 *reinterpret_cast<uint2 *>(g.half + (size_t)(row + 8 * r) * g.n + column + j * 8 +
                                            (odd ? 6 : 0)) = u;
@@ -78,96 +50,42 @@ __device__ __forceinline__ void store_half(const struct tt_k_product_f16 &g, con
     }
 }
 
-/* bias: at this lane's first column. */
-__device__ __forceinline__ void start(warp_acc &acc, const float *bias)
+template <bool K16, int WIDTH>
+__global__ void __launch_bounds__(tile<WIDTH>::THREADS, 1) product_normed(const struct tt_k_product_f16 g)
 {
-#pragma unroll
-    for (int j = 0; j < 8; j++) {
-        const float2 v = *reinterpret_cast<const float2 *>(bias + j * 8);
-#pragma unroll
-        for (int i = 0; i < TILES; i++)
-            acc[i][j][0] = acc[i][j][2] = v.x, acc[i][j][1] = acc[i][j][3] = v.y;
-    }
-}
-
-/* Layer norm of this block's rows into shared memory; a warp takes 12 rows, six in flight. */
-__device__ __forceinline__ void norm_rows(unsigned char *shared, const struct tt_k_product_f16 &g, int row0)
-{
-    enum { LINE = 2 * WIDTH + 16, PER_WARP = ROWS / WARPS, BATCH = 6 };
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    float w[8], s[8];
-#pragma unroll
-    for (int k = 0; k < 8; k++)
-        w[k] = g.gamma[lane * 8 + k], s[k] = g.beta[lane * 8 + k];
-#pragma unroll 1
-    for (int i0 = 0; i0 < PER_WARP; i0 += BATCH) {
-        float v[BATCH][8];
-#pragma unroll
-        for (int i = 0; i < BATCH; i++) {
-            const int row = min(row0 + warp * PER_WARP + i0 + i, g.rows - 1);
-#pragma unroll
-            for (int k = 0; k < 8; k += 4) {
-                const float4 u = tt_load4(g.h + (size_t)row * WIDTH + lane * 8 + k);
-                v[i][k] = u.x, v[i][k + 1] = u.y, v[i][k + 2] = u.z, v[i][k + 3] = u.w;
-            }
-        }
-#pragma unroll
-        for (int i = 0; i < BATCH; i++) {
-            float sum = 0.0f, square = 0.0f;
-#pragma unroll
-            for (int k = 0; k < 8; k++)
-                sum += v[i][k];
-            const float mean = tt_warp_sum(sum) * (1.0f / WIDTH);
-#pragma unroll
-            for (int k = 0; k < 8; k++)
-                v[i][k] -= mean, square = fmaf(v[i][k], v[i][k], square);
-            const float scale = 1.0f / sqrtf(tt_warp_sum(square) * (1.0f / WIDTH) + 1e-5f);
-            uint32_t p[4];
-#pragma unroll
-            for (int k = 0; k < 4; k++)
-                p[k] = tt_pack(fmaf(v[i][2 * k] * scale, w[2 * k], s[2 * k]),
-                               fmaf(v[i][2 * k + 1] * scale, w[2 * k + 1], s[2 * k + 1]));
-            *reinterpret_cast<uint4 *>(shared + (warp * PER_WARP + i0 + i) * LINE + lane * 16) =
-                make_uint4(p[0], p[1], p[2], p[3]);
-        }
-    }
-}
-
-template <bool K16>
-__global__ void __launch_bounds__(32 * WARPS, 1) product_normed(const struct tt_k_product_f16 g)
-{
-    enum { LINE = 2 * WIDTH + 16, STEPS = WIDTH / 16, AHEAD = 3 };
+    typedef tile<WIDTH> t;
+    enum { TILES = t::TILES, LINE = 2 * WIDTH + 16, STEPS = WIDTH / 16, AHEAD = WIDTH == 256 ? 3 : 2 };
     extern __shared__ __align__(16) unsigned char shared[];
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, wm = warp % MW, wn = warp / MW;
-    const int row0 = blockIdx.x * ROWS;
+    const int row0 = blockIdx.x * t::ROWS;
     /* blocks begin at different columns, so that they do not all ask L2 for the same lines */
-    const int tiles = g.n / COLUMNS, first = blockIdx.x % tiles;
+    const int parts = g.n / WIDTH, first = blockIdx.x % parts;
     const uint4 *packed = reinterpret_cast<const uint4 *>(g.weight) + (size_t)wn * STEPS * 128 + lane;
-    const uint4 *weight = packed + (size_t)first * NW * STEPS * 128;
+    const uint4 *weight = packed + (size_t)first * t::NW * STEPS * 128;
     tt_frag_b b[AHEAD + 1];
 #pragma unroll
     for (int s = 0; s < AHEAD; s++)
         tt_load_b(b[s], weight + s * 128);
-    norm_rows(shared, g, row0);
+    tt_norm_rows<WIDTH, t::ROWS, t::WARPS>(shared, g.h, g.gamma, g.beta, row0, g.rows);
     __syncthreads();
     const uint32_t base = tt_shared_address(shared) + (wm * 16 * TILES + lane % 16) * LINE + lane / 16 * 16;
     uint32_t a[TILES][4];
 #pragma unroll
     for (int i = 0; i < TILES; i++)
         tt_ldmatrix4(a[i], base + i * 16 * LINE);
-    int tile = first;
+    int part = first;
 #pragma unroll 1
-    for (int t = 0; t < tiles; t++) {
-        const int column = tile * COLUMNS + wn * 64 + lane % 4 * 2;
-        tile = tile + 1 < tiles ? tile + 1 : 0;
-        const uint4 *after = packed + (size_t)tile * NW * STEPS * 128; /* after the last: not used */
-        warp_acc acc;
-        start(acc, g.bias + column);
+    for (int n = 0; n < parts; n++) {
+        const int column = part * WIDTH + wn * 64 + lane % 4 * 2;
+        part = part + 1 < parts ? part + 1 : 0;
+        const uint4 *after = packed + (size_t)part * t::NW * STEPS * 128; /* after the last: not used */
+        float acc[TILES][8][4];
+        tt_start(acc, g.bias + column);
 #pragma unroll
         for (int s = 0; s < STEPS; s++) {
             tt_load_b(b[(s + AHEAD) % (AHEAD + 1)],
                       s + AHEAD < STEPS ? weight + (s + AHEAD) * 128 : after + (s + AHEAD - STEPS) * 128);
-            step<K16>(acc, a, b[s % (AHEAD + 1)], base + (s + 1) % STEPS * 32, 16 * LINE);
+            tt_step_rows<K16>(acc, a, b[s % (AHEAD + 1)], base + (s + 1) % STEPS * 32, 16 * LINE);
         }
         weight = after;
 #pragma unroll
@@ -176,39 +94,26 @@ __global__ void __launch_bounds__(32 * WARPS, 1) product_normed(const struct tt_
     }
 }
 
-/* acc += out; row, column: this lane's first. Rows past the end add the last one, and are not written. */
-__device__ __forceinline__ void add_rows(warp_acc &acc, const struct tt_k_product_f16 &g, int row, int column)
+template <bool K16, int WIDTH>
+__global__ void __launch_bounds__(tile<WIDTH>::THREADS, 1) product_added(const struct tt_k_product_f16 g)
 {
-#pragma unroll
-    for (int i = 0; i < TILES; i++)
-#pragma unroll
-        for (int r = 0; r < 2; r++) {
-            const float *from = g.out + (size_t)min(row + i * 16 + 8 * r, g.rows - 1) * WIDTH + column;
-#pragma unroll
-            for (int j = 0; j < 8; j++) {
-                const float2 v = *reinterpret_cast<const float2 *>(from + j * 8);
-                acc[i][j][2 * r] += v.x, acc[i][j][2 * r + 1] += v.y;
-            }
-        }
-}
-
-template <bool K16>
-__global__ void __launch_bounds__(32 * WARPS, 1) product_added(const struct tt_k_product_f16 g)
-{
+    typedef tile<WIDTH> t;
     enum {
-        CHUNK = 128,
+        TILES = t::TILES,
+        CHUNK = t::CHUNK,
         LINE = 2 * CHUNK + 16,
         STEPS = CHUNK / 16,
-        BUFFER = ROWS * LINE,
-        LOADS = ROWS * 16 / 256,
+        BUFFER = t::ROWS * LINE,
+        AT_ONCE = t::THREADS / (CHUNK / 8), /* rows of one load of all threads */
+        LOADS = (t::ROWS + AT_ONCE - 1) / AT_ONCE,
         AHEAD = 2,
         RING = 4
     };
     extern __shared__ __align__(16) unsigned char shared[];
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, wm = warp % MW, wn = warp / MW;
-    const int row0 = blockIdx.x * ROWS;
+    const int row0 = blockIdx.x * t::ROWS;
     const uint4 *weight = reinterpret_cast<const uint4 *>(g.weight) + (size_t)wn * (g.k / 16) * 128 + lane;
-    const int part = threadIdx.x % 16, first = threadIdx.x / 16;
+    const int part = threadIdx.x % (CHUNK / 8), first = threadIdx.x / (CHUNK / 8);
     unsigned char *a_to = shared + first * LINE + part * 16;
     const uint32_t base = tt_shared_address(shared) + (wm * 16 * TILES + lane % 16) * LINE + lane / 16 * 16;
     uint4 wait[LOADS];
@@ -216,7 +121,7 @@ __global__ void __launch_bounds__(32 * WARPS, 1) product_added(const struct tt_k
     auto fetch = [&](int k0) {
 #pragma unroll
         for (int i = 0; i < LOADS; i++) {
-            const int row = min(row0 + first + i * 16, g.rows - 1), column = k0 + part * 8;
+            const int row = min(row0 + first + i * AT_ONCE, g.rows - 1), column = k0 + part * 8;
             wait[i] = make_uint4(0, 0, 0, 0);
             if (column < g.k)
                 wait[i] = *reinterpret_cast<const uint4 *>(g.a + (size_t)row * g.k + column);
@@ -225,11 +130,12 @@ __global__ void __launch_bounds__(32 * WARPS, 1) product_added(const struct tt_k
     auto put = [&](int buffer) {
 #pragma unroll
         for (int i = 0; i < LOADS; i++)
-            *reinterpret_cast<uint4 *>(a_to + buffer * BUFFER + i * 16 * LINE) = wait[i];
+            if (t::ROWS % AT_ONCE == 0 || first + i * AT_ONCE < t::ROWS)
+                *reinterpret_cast<uint4 *>(a_to + buffer * BUFFER + i * AT_ONCE * LINE) = wait[i];
     };
 
-    const int column = wn * 64 + lane % 4 * 2;
-    warp_acc acc;
+    const int column = wn * 64 + lane % 4 * 2, row = row0 + wm * TILES * 16 + lane / 4;
+    float acc[TILES][8][4];
     uint32_t a[TILES][4];
     tt_frag_b b[RING];
     const int steps = g.k / 16;
@@ -237,9 +143,9 @@ __global__ void __launch_bounds__(32 * WARPS, 1) product_added(const struct tt_k
 #pragma unroll
     for (int s = 0; s < AHEAD; s++)
         tt_load_b(b[s], weight + min(s, steps - 1) * 128);
-    start(acc, g.bias + column);
+    tt_start(acc, g.bias + column);
     if (g.add)
-        add_rows(acc, g, row0 + wm * TILES * 16 + lane / 4, column);
+        tt_add_rows<WIDTH>(acc, g.out, row, g.rows, column);
     put(0);
     __syncthreads();
 #pragma unroll 1
@@ -254,32 +160,39 @@ __global__ void __launch_bounds__(32 * WARPS, 1) product_added(const struct tt_k
 #pragma unroll
         for (int s = 0; s < STEPS; s++) {
             tt_load_b(b[(s + AHEAD) % RING], weight + min(s0 + s + AHEAD, steps - 1) * 128);
-            step<K16>(acc, a, b[s % RING], at + (s + 1) % STEPS * 32, 16 * LINE);
+            tt_step_rows<K16>(acc, a, b[s % RING], at + (s + 1) % STEPS * 32, 16 * LINE);
         }
         if (s0 + STEPS < steps)
             put(buffer ^ 1);
         __syncthreads();
     }
-#pragma unroll
-    for (int i = 0; i < TILES; i++)
-#pragma unroll
-        for (int r = 0; r < 2; r++) {
-            const int row = row0 + (wm * TILES + i) * 16 + lane / 4 + 8 * r;
-            if (row < g.rows)
-#pragma unroll
-                for (int j = 0; j < 8; j++)
-                    *reinterpret_cast<float2 *>(g.out + (size_t)row * WIDTH + column + j * 8) =
-                        make_float2(acc[i][j][2 * r], acc[i][j][2 * r + 1]);
-        }
+    tt_store_rows<WIDTH>(acc, g.out, row, g.rows, column);
 }
 
-template <class K> cudaError_t launch(K *kernel, size_t bytes, const struct tt_k_product_f16 *g, void *stream)
+template <class K>
+cudaError_t launch(K *kernel, int rows, int threads, size_t bytes, const struct tt_k_product_f16 *g,
+                   void *stream)
 {
     const cudaError_t e = tt_shared(kernel, bytes);
     if (e != cudaSuccess)
         return e;
-    kernel<<<tt_div_up(g->rows, ROWS), 32 * WARPS, bytes, (cudaStream_t)stream>>>(*g);
+    kernel<<<tt_div_up(g->rows, rows), threads, bytes, (cudaStream_t)stream>>>(*g);
     return cudaGetLastError();
+}
+
+template <int WIDTH> cudaError_t choose(const struct tt_k_product_f16 *g, enum tt_k_mma mma, void *stream)
+{
+    typedef tile<WIDTH> t;
+    if (g->h) {
+        if (g->n % WIDTH || g->n < WIDTH || !g->half)
+            return cudaErrorInvalidValue;
+        return launch(mma == TT_MMA_K16 ? product_normed<true, WIDTH> : product_normed<false, WIDTH>, t::ROWS,
+                      t::THREADS, t::NORMED, g, stream);
+    }
+    if (g->k % 32 || g->k < 32 || g->n != WIDTH || !g->out)
+        return cudaErrorInvalidValue;
+    return launch(mma == TT_MMA_K16 ? product_added<true, WIDTH> : product_added<false, WIDTH>, t::ROWS,
+                  t::THREADS, t::ADDED, g, stream);
 }
 
 } // namespace
@@ -288,14 +201,7 @@ extern "C" int tt_k_product_f16(const struct tt_k_product_f16 *g, enum tt_k_mma 
 {
     if (g->rows < 1)
         return cudaErrorInvalidValue;
-    if (g->h) {
-        if (g->n % COLUMNS || g->n < COLUMNS || !g->half)
-            return cudaErrorInvalidValue;
-        return mma == TT_MMA_K16 ? launch(product_normed<true>, ROWS * (2 * WIDTH + 16), g, stream)
-                                 : launch(product_normed<false>, ROWS * (2 * WIDTH + 16), g, stream);
-    }
-    if (g->k % 32 || g->k < 32 || !g->out)
-        return cudaErrorInvalidValue;
-    return mma == TT_MMA_K16 ? launch(product_added<true>, 2 * ROWS * (2 * 128 + 16), g, stream)
-                             : launch(product_added<false>, 2 * ROWS * (2 * 128 + 16), g, stream);
+    if (g->width == 256)
+        return choose<256>(g, mma, stream);
+    return g->width == 384 ? choose<384>(g, mma, stream) : cudaErrorInvalidValue;
 }

@@ -226,7 +226,7 @@ static int launch_product(const void *context, int set, void *stream)
     return tt_k_product_f16(&c->set[set], c->mma, stream);
 }
 
-static void bench_product(int k, int n, int normed, int gelu, int add, enum tt_k_mma mma)
+static void bench_product(int width, int k, int n, int normed, int add, enum tt_k_mma mma)
 {
     struct product_sets c = {.mma = mma};
     for (int i = 0; i < BENCH_SETS; i++)
@@ -238,30 +238,66 @@ static void bench_product(int k, int n, int normed, int gelu, int add, enum tt_k
                                              .bias = random_f32((size_t)n, 1.0f),
                                              .half = normed ? kern_device((size_t)ROWS * n * 2) : NULL,
                                              .out = normed ? NULL : random_f32((size_t)ROWS * n, 1.0f),
+                                             .width = width,
                                              .rows = ROWS,
                                              .k = k,
                                              .n = n,
-                                             .gelu = gelu,
                                              .add = add};
+    const double written = normed ? 2.0 : add ? 8.0 : 4.0;
     const struct bench b = {.flop = 2.0 * ROWS * k * n,
-                            .bytes = (normed ? 4.0 : 2.0) * ROWS * k + (normed ? 2.0
-                                                                        : add  ? 8.0
-                                                                               : 4.0) *
-                                                                           ROWS * n,
+                            .bytes = (normed ? 4.0 : 2.0) * ROWS * k + written * ROWS * n,
                             .launch = launch_product,
                             .context = &c};
-    bench_run(&b, "product_f16 k%d %d -> %d%s%s%s", mma == TT_MMA_K16 ? 16 : 8, k, n, normed ? " normed" : "",
-              gelu ? " gelu" : "", add ? " add" : "");
+    bench_run(&b, "product_f16 k%d %d -> %d%s%s", mma == TT_MMA_K16 ? 16 : 8, k, n, normed ? " normed" : "",
+              add ? " add" : "");
+    kern_free_all();
+}
+
+struct mlp_sets {
+    struct tt_k_mlp_f16 set[BENCH_SETS];
+    enum tt_k_mma mma;
+};
+
+static int launch_mlp(const void *context, int set, void *stream)
+{
+    const struct mlp_sets *c = context;
+    return tt_k_mlp_f16(&c->set[set], c->mma, stream);
+}
+
+static void bench_mlp(enum tt_k_mlp_variant variant, enum tt_k_mma mma)
+{
+    static const char *const names[] = {"256, 2x48 rows", "256, 48 rows", "384, 2x32 rows", "384, 32 rows",
+                                        "384, 48 rows"};
+    const int width = variant < TT_MLP_384_2x32 ? 256 : 384;
+    const size_t weights = (size_t)4 * width * width;
+    struct mlp_sets c = {.mma = mma};
+    for (int i = 0; i < BENCH_SETS; i++)
+        c.set[i] = (struct tt_k_mlp_f16){.h = random_f32((size_t)ROWS * width, 1.0f),
+                                         .gamma = random_f32((size_t)width, 1.0f),
+                                         .beta = random_f32((size_t)width, 1.0f),
+                                         .up = random_f16(weights, 0.05f),
+                                         .down = random_f16(weights, 0.001f),
+                                         .up_bias = random_f32((size_t)4 * width, 1.0f),
+                                         .down_bias = random_f32((size_t)width, 1.0f),
+                                         .rows = ROWS,
+                                         .variant = variant};
+    const struct bench b = {.flop = 4.0 * ROWS * (double)weights,
+                            .bytes = 8.0 * ROWS * width,
+                            .launch = launch_mlp,
+                            .context = &c};
+    bench_run(&b, "mlp_f16 k%d width %s", mma == TT_MMA_K16 ? 16 : 8, names[variant]);
     kern_free_all();
 }
 
 void bench_product_f16(enum tt_k_mma mma)
 {
-    bench_product(TT_K_TOKEN, WIDTH, 0, 0, 0, mma);
-    bench_product(WIDTH, 3 * WIDTH, 1, 0, 0, mma);
-    bench_product(WIDTH, WIDTH, 0, 0, 1, mma);
-    bench_product(WIDTH, 4 * WIDTH, 1, 1, 0, mma);
-    bench_product(4 * WIDTH, WIDTH, 0, 0, 1, mma);
+    for (int width = 256; width <= 384; width += 128) {
+        bench_product(width, TT_K_TOKEN, width, 0, 0, mma);
+        bench_product(width, width, 3 * width, 1, 0, mma);
+        bench_product(width, width, width, 0, 1, mma);
+    }
+    for (int v = 0; v < TT_MLP_VARIANTS; v++)
+        bench_mlp((enum tt_k_mlp_variant)v, mma);
 }
 
 void bench_gemm_f16(enum tt_k_mma mma)
@@ -271,6 +307,10 @@ void bench_gemm_f16(enum tt_k_mma mma)
     bench_gemm_shape(WIDTH, WIDTH, 0, 1, mma);
     bench_gemm_shape(WIDTH, 4 * WIDTH, 1, 0, mma);
     bench_gemm_shape(4 * WIDTH, WIDTH, 0, 1, mma);
+    bench_gemm_shape(384, 1152, 0, 0, mma);
+    bench_gemm_shape(384, 384, 0, 1, mma);
+    bench_gemm_shape(384, 1536, 1, 0, mma);
+    bench_gemm_shape(1536, 384, 0, 1, mma);
 }
 
 /* ---- stem, norms, mixer's small kernels ---- */
@@ -440,6 +480,7 @@ struct track_f16 {
     const float *support, *state;
     uint16_t *volume;
     struct tt_k_encode_f16 encode;
+    struct tt_k_encode_base_f16 encode_base;
     struct tt_k_cost cost;
 };
 
@@ -456,6 +497,13 @@ static int launch_encode_f16(const void *context, int set, void *stream)
     const struct track_f16 *c = context;
     (void)set;
     return tt_k_encode_f16(&c->encode, c->mma, stream);
+}
+
+static int launch_encode_base_f16(const void *context, int set, void *stream)
+{
+    const struct track_f16 *c = context;
+    (void)set;
+    return tt_k_encode_base_f16(&c->encode_base, c->mma, stream);
 }
 
 static int launch_both_f16(const void *context, int set, void *stream)
@@ -519,6 +567,23 @@ static void bench_correlation_f16(struct track_f16 *c, int queries)
     }
     const struct bench b = {.flop = encode_flop, .bytes = volume, .launch = launch_encode_f16, .context = c};
     bench_run(&b, "encode_f16 k%d, %d queries", k, queries);
+    c->encode_base = (struct tt_k_encode_base_f16){.volume = c->volume,
+                                                   .weight2 = random_f16(9 * 64 * 128, 0.05f),
+                                                   .weight3 = random_f16(4 * 128 * 128, 0.05f),
+                                                   .out = c->encode.out,
+                                                   .rows = rows,
+                                                   .out_row = TT_K_TOKEN};
+    for (int o = 0; o < 3; o++) {
+        if (o < 2)
+            c->encode_base.weight[o] = random_f16(9 * 64 * 64, 0.05f);
+        c->encode_base.bias[o] = random_f32(128, 0.5f);
+        c->encode_base.gamma[o] = random_f32(128, 1.0f);
+        c->encode_base.beta[o] = random_f32(128, 0.5f);
+    }
+    const double base_flop = 2.0 * rows * 2 * (100.0 * 64 * 64 + 25.0 * 64 * 128 + 512.0 * 128);
+    const struct bench base = {
+        .flop = base_flop, .bytes = volume, .launch = launch_encode_base_f16, .context = c};
+    bench_run(&base, "encode_base_f16 k%d, %d queries", k, queries);
     kern_free_all();
 }
 

@@ -7,8 +7,8 @@
 
 #include <math.h>
 
-/* normed: out = [gelu](layer_norm(h) · weight + bias); otherwise out = h · weight + bias [+ out]. */
-static void check_product(int rows, int k, int n, int normed, int gelu, int add, enum tt_k_mma mma)
+/* normed: out = layer_norm(h) · weight + bias; otherwise out = h · weight + bias [+ out]. */
+static void check_product(int width, int rows, int k, int n, int normed, int add, enum tt_k_mma mma)
 {
     const size_t out_n = (size_t)rows * n, in_n = (size_t)rows * k;
     float *a = kern_random(in_n, normed ? 3.0f : 1.0f);
@@ -29,8 +29,7 @@ static void check_product(int rows, int k, int n, int normed, int gelu, int add,
             double sum = bias[j];
             for (int l = 0; l < k; l++)
                 sum += (double)a[(size_t)i * k + l] * w[(size_t)l * n + j];
-            want[(size_t)i * n + j] =
-                (gelu ? ref_gelu(sum) : sum) + (add ? residual[(size_t)i * n + j] : 0.0);
+            want[(size_t)i * n + j] = sum + (add ? residual[(size_t)i * n + j] : 0.0);
         }
     uint16_t *packed = kern_zeros((size_t)k * n * 2);
     tt_pack_matrix_f16(packed, w, k, n);
@@ -43,28 +42,105 @@ static void check_product(int rows, int k, int n, int normed, int gelu, int add,
                                        .bias = kern_upload(bias, sizeof(float) * n),
                                        .half = normed ? out.device : NULL,
                                        .out = normed ? NULL : out.device,
+                                       .width = width,
                                        .rows = rows,
                                        .k = k,
                                        .n = n,
-                                       .gelu = gelu,
                                        .add = add};
     KERN_RUN(out, tt_k_product_f16(&p, mma, NULL));
     /* Tensor cores cut their sums off: half a unit of FP32 on average for each of the steps, which begin with
      * bias and residual. FP16 results, and rows rounded after their norm, are half a unit of FP16 off. */
     const double cut = 0x1p-24 * (k / (mma == TT_MMA_K16 ? 16 : 8)) + 2e-6;
     kern_verdict(&out, want, out_n, normed, normed ? 5e-4 : cut, normed ? 5e-3 : 10 * cut,
-                 "product_f16 k%d %dx%dx%d%s%s%s", mma == TT_MMA_K16 ? 16 : 8, rows, k, n,
-                 normed ? " normed" : "", gelu ? " gelu" : "", add ? " add" : "");
+                 "product_f16 k%d %dx%dx%d%s%s", mma == TT_MMA_K16 ? 16 : 8, rows, k, n,
+                 normed ? " normed" : "", add ? " add" : "");
     kern_free_all();
 }
 
 void check_product_f16(enum tt_k_mma mma)
 {
-    check_product(200, 256, 768, 1, 0, 0, mma);
-    check_product(96, 256, 256, 1, 1, 0, mma);
-    check_product(47, 256, 1024, 1, 1, 0, mma);
-    check_product(200, 864, 256, 0, 0, 0, mma);
-    check_product(96, 256, 256, 0, 0, 1, mma);
-    check_product(47, 1024, 256, 0, 0, 1, mma);
-    check_product(1, 32, 256, 0, 0, 1, mma);
+    check_product(256, 200, 256, 768, 1, 0, mma);
+    check_product(256, 96, 256, 256, 1, 0, mma);
+    check_product(256, 200, 864, 256, 0, 0, mma);
+    check_product(256, 96, 256, 256, 0, 1, mma);
+    check_product(256, 1, 32, 256, 0, 1, mma);
+    check_product(384, 150, 384, 1152, 1, 0, mma);
+    check_product(384, 64, 384, 384, 1, 0, mma);
+    check_product(384, 150, 864, 384, 0, 0, mma);
+    check_product(384, 64, 384, 384, 0, 1, mma);
+    check_product(384, 1, 32, 384, 0, 1, mma);
+}
+
+/* values rounded to FP16, from float64. */
+static void round_half(double *x, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        x[i] = tt_float_from_half(tt_half_from_float((float)x[i]));
+}
+
+/* out [rows][n] = in [rows][k] · w [k][n] + bias */
+static void multiply(double *out, const double *in, const float *w, const float *bias, int rows, int k, int n)
+{
+    for (int i = 0; i < rows; i++)
+        for (int j = 0; j < n; j++) {
+            double sum = bias[j];
+            for (int l = 0; l < k; l++)
+                sum += in[(size_t)i * k + l] * w[(size_t)l * n + j];
+            out[(size_t)i * n + j] = sum;
+        }
+}
+
+static const uint16_t *packed_matrix(const float *w, int k, int n)
+{
+    uint16_t *packed = kern_zeros((size_t)k * n * 2);
+    tt_pack_matrix_f16(packed, w, k, n);
+    return kern_upload(packed, (size_t)k * n * 2);
+}
+
+static void check_mlp(int width, enum tt_k_mlp_variant variant, int rows, enum tt_k_mma mma)
+{
+    const int wide = 4 * width;
+    const size_t n = (size_t)rows * width, weights = (size_t)width * wide;
+    const float *h = kern_random(n, 3.0f), *gamma = kern_random((size_t)width, 1.0f);
+    const float *beta = kern_random((size_t)width, 1.0f), *up_bias = kern_random((size_t)wide, 2.0f);
+    const float *down_bias = kern_random((size_t)width, 1.0f);
+    float *up = kern_random(weights, 2.0f / sqrtf((float)width)),
+          *down = kern_random(weights, 2.0f / sqrtf((float)wide));
+    double *normed = kern_zeros(n * sizeof(*normed)), *want = kern_zeros(n * sizeof(*want)),
+           *hidden = kern_zeros((size_t)rows * wide * sizeof(*hidden));
+    kern_to_half(up, weights);
+    kern_to_half(down, weights);
+    ref_layer_norm(normed, h, gamma, beta, rows, width);
+    round_half(normed, n);
+    multiply(hidden, normed, up, up_bias, rows, width, wide);
+    for (int i = 0; i < rows * wide; i++)
+        hidden[i] = ref_gelu(hidden[i]);
+    round_half(hidden, (size_t)rows * wide);
+    multiply(want, hidden, down, down_bias, rows, wide, width);
+    for (size_t i = 0; i < n; i++)
+        want[i] += h[i];
+    struct kern_out out = kern_output(n * 4, h);
+    const struct tt_k_mlp_f16 m = {.h = out.device,
+                                   .gamma = kern_upload(gamma, sizeof(float) * width),
+                                   .beta = kern_upload(beta, sizeof(float) * width),
+                                   .up = packed_matrix(up, width, wide),
+                                   .down = packed_matrix(down, wide, width),
+                                   .up_bias = kern_upload(up_bias, sizeof(float) * wide),
+                                   .down_bias = kern_upload(down_bias, sizeof(float) * width),
+                                   .rows = rows,
+                                   .variant = variant};
+    KERN_RUN(out, tt_k_mlp_f16(&m, mma, NULL));
+    /* a value of the norm or of the hidden layer that lies between two halfs may round to the other */
+    kern_verdict(&out, want, n, 0, 3e-5, 1e-3, "mlp_f16 k%d %dx%d, variant %d", mma == TT_MMA_K16 ? 16 : 8,
+                 rows, width, variant);
+    kern_free_all();
+}
+
+void check_mlp_f16(enum tt_k_mma mma)
+{
+    check_mlp(256, TT_MLP_256_2x48, 200, mma);
+    check_mlp(256, TT_MLP_256_48, 50, mma);
+    check_mlp(384, TT_MLP_384_2x32, 150, mma);
+    check_mlp(384, TT_MLP_384_32, 33, mma);
+    check_mlp(384, TT_MLP_384_48, 50, mma);
 }

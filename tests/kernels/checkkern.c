@@ -29,10 +29,13 @@ int main(int argc, char **argv)
         check_conv_f16(k ? TT_MMA_K16 : TT_MMA_K8);
         check_gemm_f16(k ? TT_MMA_K16 : TT_MMA_K8);
         check_product_f16(k ? TT_MMA_K16 : TT_MMA_K8);
+        check_mlp_f16(k ? TT_MMA_K16 : TT_MMA_K8);
         check_cost_f16(k ? TT_MMA_K16 : TT_MMA_K8);
         check_attention_f16(k ? TT_MMA_K16 : TT_MMA_K8);
         check_correlate_f16(k ? TT_MMA_K16 : TT_MMA_K8);
         check_encode_f16(k ? TT_MMA_K16 : TT_MMA_K8);
+        check_embed_f16(k ? TT_MMA_K16 : TT_MMA_K8);
+        check_encode_base_f16(k ? TT_MMA_K16 : TT_MMA_K8);
     }
     printf("%d passed, %d failed\n", kern_passed(), kern_failed());
     return kern_failed() != 0;

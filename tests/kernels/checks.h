@@ -10,6 +10,7 @@ void check_stem_f16(enum tt_k_mma mma);
 void check_conv_f16(enum tt_k_mma mma);
 void check_gemm_f16(enum tt_k_mma mma);
 void check_product_f16(enum tt_k_mma mma);
+void check_mlp_f16(enum tt_k_mma mma);
 void check_norms(void);
 void check_support(void);
 void check_cost(void);
@@ -21,5 +22,8 @@ void check_cost_f16(enum tt_k_mma mma);
 void check_attention_f16(enum tt_k_mma mma);
 void check_correlate_f16(enum tt_k_mma mma);
 void check_encode_f16(enum tt_k_mma mma);
+void check_embed_f16(enum tt_k_mma mma);
+void check_embed_small_f16(enum tt_k_mma mma);
+void check_encode_base_f16(enum tt_k_mma mma);
 
 #endif

@@ -59,7 +59,10 @@ int main(void)
 {
     kern_seed(1);
     check_product_f16(TT_MMA_K16);
+    check_mlp_f16(TT_MMA_K16);
     check_encode_f16(TT_MMA_K16);
+    check_embed_small_f16(TT_MMA_K16);
+    check_encode_base_f16(TT_MMA_K16);
     printf("%d passed, %d failed\n", kern_passed(), kern_failed());
     return kern_failed() != 0;
 }

@@ -8,13 +8,12 @@ import sys
 
 text = open(sys.argv[1], encoding="utf-8").read()
 rules = [
+    (r"uint4 v;\s*asm volatile\(.*?@p ld\.global.*?\);\s*return v;", "return there ? *(const uint4 *)from : uint4();"),
     (r"([\w<>]+)<<<([^;]*?),\s*([^,;]*?),\s*(\w+),\s*\(cudaStream_t\)stream>>>\(\*(\w+)\);",
      r"emulate_launch(\2, \3, \4, [=] { \1(*\5); });"),
     (r"extern __shared__ [^;]*? shared\[\];", r"unsigned char *shared = emulate_shared;"),
     (r"uint32_t x;\s*asm volatile\(\"movmatrix.*?\(tt_pack\((.*?)\)\)\);\s*return x;",
      r"return emulate_transpose(tt_pack(\1));"),
-    (r"asm\(\"rcp\.approx[^;]*?;\"\s*:\s*\"=f\"\((\w+)\)\s*:\s*\"f\"\((.*?)\)\);", r"\1 = 1.0f / (\2);"),
-    (r"asm\(\"ex2\.approx[^;]*?;\"\s*:\s*\"=f\"\((\w+)\)\s*:\s*\"f\"\((.*?)\)\);", r"\1 = exp2f(\2);"),
 ]
 for pattern, replacement in rules:
     text = re.sub(pattern, replacement, text, flags=re.S)

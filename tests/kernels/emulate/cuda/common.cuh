@@ -40,6 +40,11 @@ static inline void __syncwarp()
 {
 }
 
+static inline float rsqrtf(float x)
+{
+    return 1.0f / sqrtf(x);
+}
+
 template <class T> static inline T __ldg(const T *p)
 {
     return *p;
@@ -55,6 +60,22 @@ static inline int tt_div_up(int a, int b)
 template <class K> static inline cudaError_t tt_shared(K *, size_t bytes)
 {
     return bytes > TT_SHARED_LIMIT ? cudaErrorInvalidConfiguration : cudaSuccess;
+}
+
+static inline float tt_reciprocal(float x)
+{
+    return 1.0f / x;
+}
+
+static inline float tt_power_of_2(float x)
+{
+    return exp2f(x);
+}
+
+/* Of the whole block: its groups of warps must take the same number of turns. */
+static inline void tt_barrier(int, int)
+{
+    emulate_syncthreads();
 }
 
 static inline float tt_gelu(float x)

@@ -1,0 +1,185 @@
+/* cuda/mlp_f16.cu: the dense half of a mixer layer in one kernel, at width 256 and 384:
+ *   h += gelu(layer_norm(h) · up + bias) · down + bias, the hidden layer four times as wide.
+ *
+ * The hidden layer never leaves the multiprocessor. A group of WIDTH / 64 warps takes 16·TILES rows: their
+ * normed values lie in shared memory; the accumulators of the result, 64 columns a warp, begin with bias and
+ * residual and stay in registers. The hidden layer is made 16 columns a warp at a time, goes through GELU to
+ * shared memory as FP16, and is multiplied into the result by all warps of the group; two barriers of the
+ * group a turn. Groups of a block share nothing but the weights in L1, and drift apart, so that one
+ * multiplies while another is at its GELUs. Shared memory: 64,512 bytes (2 groups of 48 rows at width 256),
+ * 63,488 (2 of 32 at 384). Weights are fetched ahead across the barriers. Sums run along k in order,
+ * beginning with the bias, and the residual (mixer_f16.cuh).
+ */
+#include "cuda/kernels.h"
+#include "cuda/mixer_f16.cuh"
+
+namespace
+{
+
+template <int WIDTH, int GROUPS, int TILES> struct shape {
+    enum {
+        NW = WIDTH / 64, /* warps of a group */
+        THREADS = GROUPS * NW * 32,
+        ROWS = 16 * TILES, /* of a group */
+        HIDDEN = 4 * WIDTH,
+        TURN = 16 * NW, /* hidden columns of a turn */
+        LINE = 2 * WIDTH + 16,
+        HIDDEN_LINE = 2 * TURN + 16,
+        NORMED = GROUPS * ROWS * LINE,
+        BYTES = NORMED + GROUPS * ROWS * HIDDEN_LINE
+    };
+};
+
+/* 16 hidden columns: bias, GELU, to this warp's columns of the group's lines. */
+template <int TILES>
+__device__ __forceinline__ void put_hidden(unsigned char *hidden, const float (&c)[TILES][2][4], int line)
+{
+#pragma unroll
+    for (int i = 0; i < TILES; i++)
+#pragma unroll
+        for (int j = 0; j < 2; j++)
+#pragma unroll
+            for (int r = 0; r < 2; r++)
+                *reinterpret_cast<uint32_t *>(hidden + (i * 16 + r * 8) * line + j * 16) =
+                    tt_pack(c[i][j][2 * r], c[i][j][2 * r + 1]);
+}
+
+template <bool K16, int WIDTH, int GROUPS, int TILES>
+__global__ void __launch_bounds__(shape<WIDTH, GROUPS, TILES>::THREADS, GROUPS == 1 ? 2 : 1)
+    mlp(const struct tt_k_mlp_f16 g)
+{
+    typedef shape<WIDTH, GROUPS, TILES> t;
+    enum {
+        NW = t::NW,
+        LINE = t::LINE,
+        HIDDEN_LINE = t::HIDDEN_LINE,
+        UP_STEPS = WIDTH / 16,
+        DOWN_STEPS = t::TURN / 16,
+        UP_AHEAD = WIDTH == 256 ? 4 : 3,
+        DOWN_AHEAD = 2,
+        TURNS = t::HIDDEN / t::TURN
+    };
+    extern __shared__ __align__(16) unsigned char shared[];
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = warp / NW, wn = warp % NW;
+    const int block_row = blockIdx.x * GROUPS * t::ROWS;
+    const int row = block_row + group * t::ROWS + lane / 4, column = wn * 64 + lane % 4 * 2;
+    const uint4 *up = reinterpret_cast<const uint4 *>(g.up) + lane;
+    const uint4 *down = reinterpret_cast<const uint4 *>(g.down) + (size_t)wn * (t::HIDDEN / 16) * 128 + lane;
+    /* of 16 columns of the hidden layer, by number */
+    auto up_of = [&](int pair) { return up + pair / 4 * UP_STEPS * 128 + pair % 4 * 32; };
+    uint4 u[UP_AHEAD];
+    const uint4 *from = up_of(wn);
+#pragma unroll
+    for (int s = 0; s < UP_AHEAD; s++)
+        u[s] = __ldg(from + s * 128);
+    tt_norm_rows<WIDTH, GROUPS * t::ROWS, GROUPS * NW>(shared, g.h, g.gamma, g.beta, block_row, g.rows);
+    float acc[TILES][8][4];
+    tt_start(acc, g.down_bias + column);
+    tt_add_rows<WIDTH>(acc, g.h, row, g.rows, column);
+    __syncthreads();
+
+    unsigned char *hidden = shared + t::NORMED + group * t::ROWS * HIDDEN_LINE;
+    const uint32_t a_at = tt_shared_address(shared) + (group * t::ROWS + lane % 16) * LINE + lane / 16 * 16;
+    const uint32_t hidden_at = tt_shared_address(hidden) + lane % 16 * HIDDEN_LINE + lane / 16 * 16;
+    unsigned char *hidden_to = hidden + lane / 4 * HIDDEN_LINE + wn * 32 + lane % 4 * 4;
+#pragma unroll 1
+    for (int turn = 0; turn < TURNS; turn++) {
+        float c[TILES][2][4];
+        uint32_t a[TILES][4];
+        const float *bias = g.up_bias + turn * t::TURN + wn * 16 + lane % 4 * 2;
+#pragma unroll
+        for (int j = 0; j < 2; j++) {
+            const float2 v = *reinterpret_cast<const float2 *>(bias + j * 8);
+#pragma unroll
+            for (int i = 0; i < TILES; i++)
+                c[i][j][0] = c[i][j][2] = v.x, c[i][j][1] = c[i][j][3] = v.y;
+        }
+#pragma unroll
+        for (int i = 0; i < TILES; i++)
+            tt_ldmatrix4(a[i], a_at + i * 16 * LINE);
+#pragma unroll
+        for (int s = 0; s < UP_STEPS; s++) {
+            const uint4 w = u[s % UP_AHEAD];
+            if (s + UP_AHEAD < UP_STEPS)
+                u[s % UP_AHEAD] = __ldg(from + (s + UP_AHEAD) * 128);
+#pragma unroll
+            for (int i = 0; i < TILES; i++) {
+                tt_mma<K16>(c[i][0], a[i], w.x, w.y);
+                tt_mma<K16>(c[i][1], a[i], w.z, w.w);
+                if (s + 1 < UP_STEPS)
+                    tt_ldmatrix4(a[i], a_at + i * 16 * LINE + (s + 1) * 32);
+            }
+        }
+        tt_frag_b b[DOWN_AHEAD + 1];
+#pragma unroll
+        for (int s = 0; s < DOWN_AHEAD; s++)
+            tt_load_b(b[s], down + s * 128);
+#pragma unroll
+        for (int i = 0; i < TILES; i++)
+#pragma unroll
+            for (int j = 0; j < 2; j++)
+#pragma unroll
+                for (int k = 0; k < 4; k++)
+                    c[i][j][k] = tt_gelu_fast(c[i][j][k]);
+        tt_barrier(group + 1, NW * 32); /* the last turn's hidden columns have been read */
+        put_hidden<TILES>(hidden_to, c, HIDDEN_LINE);
+        tt_barrier(group + 1, NW * 32);
+        from = up_of(min(turn + 1, TURNS - 1) * NW + wn);
+#pragma unroll
+        for (int s = 0; s < UP_AHEAD; s++)
+            u[s] = __ldg(from + s * 128);
+#pragma unroll
+        for (int i = 0; i < TILES; i++)
+            tt_ldmatrix4(a[i], hidden_at + i * 16 * HIDDEN_LINE);
+#pragma unroll
+        for (int s = 0; s < DOWN_STEPS; s++) {
+            if (s + DOWN_AHEAD < DOWN_STEPS)
+                tt_load_b(b[(s + DOWN_AHEAD) % (DOWN_AHEAD + 1)], down + (s + DOWN_AHEAD) * 128);
+            tt_step_rows<K16>(acc, a, b[s % (DOWN_AHEAD + 1)], hidden_at + (s + 1) % DOWN_STEPS * 32,
+                              16 * HIDDEN_LINE);
+        }
+        down += DOWN_STEPS * 128;
+    }
+    tt_store_rows<WIDTH>(acc, g.h, row, g.rows, column);
+}
+
+template <class K>
+cudaError_t launch(K *kernel, int rows, int threads, size_t bytes, const struct tt_k_mlp_f16 *g, void *stream)
+{
+    const cudaError_t e = tt_shared(kernel, bytes);
+    if (e != cudaSuccess)
+        return e;
+    kernel<<<tt_div_up(g->rows, rows), threads, bytes, (cudaStream_t)stream>>>(*g);
+    return cudaGetLastError();
+}
+
+template <int WIDTH, int GROUPS, int TILES>
+cudaError_t choose(const struct tt_k_mlp_f16 *g, enum tt_k_mma mma, void *stream)
+{
+    typedef shape<WIDTH, GROUPS, TILES> t;
+    return launch(mma == TT_MMA_K16 ? mlp<true, WIDTH, GROUPS, TILES> : mlp<false, WIDTH, GROUPS, TILES>,
+                  GROUPS * t::ROWS, t::THREADS, t::BYTES, g, stream);
+}
+
+} // namespace
+
+extern "C" int tt_k_mlp_f16(const struct tt_k_mlp_f16 *g, enum tt_k_mma mma, void *stream)
+{
+    if (g->rows < 1)
+        return cudaErrorInvalidValue;
+    switch (g->variant) {
+    case TT_MLP_256_2x48:
+        return choose<256, 2, 3>(g, mma, stream);
+    case TT_MLP_256_48:
+        return choose<256, 1, 3>(g, mma, stream);
+    case TT_MLP_384_2x32:
+        return choose<384, 2, 2>(g, mma, stream);
+    case TT_MLP_384_32:
+        return choose<384, 1, 2>(g, mma, stream);
+    case TT_MLP_384_48:
+        return choose<384, 1, 3>(g, mma, stream);
+    case TT_MLP_VARIANTS:
+        break;
+    }
+    return cudaErrorInvalidValue;
+}
