@@ -42,7 +42,7 @@ class Daemon:
         self.folder = pathlib.Path(folder)
         self.spool, self.bin = self.folder / "spool", self.folder / "bin"
         self.run, self.log_path = self.folder / "run", self.folder / "log"
-        self.process, self.environment, self.user = None, {}, None
+        self.process, self.environment, self.user, self.wrapper = None, {}, None, []
         for made in (self.bin / "behaviour", self.run, self.folder / "lib"):
             made.mkdir(parents=True, exist_ok=True)
         self.take(BIN / "tiletrackd", self.bin)
@@ -87,12 +87,14 @@ class Daemon:
     # --- life ---
 
     def start(self, ready=True, environment=None, **options):
-        """environment: added to self.environment. self.user: a number, for a daemon that is not ours."""
+        """environment: added to self.environment. self.user: a number, for a daemon that is not ours. self.wrapper: a
+        command that becomes the daemon. options: stderr instead of the log file, and what Popen knows."""
         self.write_config()
         self.offset = self.log_path.stat().st_size if self.log_path.exists() else 0
         with open(self.log_path, "ab") as log:
-            self.process = subprocess.Popen([str(self.bin / "tiletrackd"), "--config", str(self.config_path)],
-                                            stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.folder,
+            self.process = subprocess.Popen([*self.wrapper, self.bin / "tiletrackd", "--config", self.config_path],
+                                            stdin=subprocess.DEVNULL, stdout=log, cwd=self.folder,
+                                            stderr=options.pop("stderr", log),
                                             env={**os.environ, **self.environment, **(environment or {})},
                                             user=self.user, group=self.user, extra_groups=[] if self.user else None,
                                             **options)

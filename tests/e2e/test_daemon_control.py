@@ -1,5 +1,4 @@
-"""tiletrackd told what to do: signals, reloads, the control socket and those who abuse it, the command line, systemd,
-metrics."""
+"""tiletrackd told what to do: signals, reloads, the control socket and those who abuse it, the command line, metrics."""
 import json
 import os
 import shutil
@@ -312,54 +311,6 @@ class Socket(DaemonFolder):
             client.close()
         fds = f"/proc/{daemon.process.pid}/fd"
         wait_for(lambda: len(os.listdir(fds)) < 40, "the clients are forgotten")
-
-
-class Systemd(DaemonFolder):
-    def listen(self):
-        path = self.folder / "notify.sock"
-        server = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        server.bind(str(path))
-        server.settimeout(30)
-        self.addCleanup(server.close)
-        self.told = []
-        return server, {"NOTIFY_SOCKET": str(path)}
-
-    def until(self, server, word):
-        while not any(word in message for message in self.told):
-            self.told += server.recv(4096).decode().split("\n")
-        return self.told
-
-    def test_what_systemd_is_told(self):
-        server, environment = self.listen()
-        daemon = self.daemon().start(environment={**environment, "WATCHDOG_USEC": "600000"})
-        self.until(server, "READY=1")
-        self.until(server, "STATUS=")
-        self.told = []
-        for _ in range(3):
-            self.until(server, "WATCHDOG=1")
-            self.told.remove("WATCHDOG=1")
-        self.told = []
-        daemon.signal(signal.SIGHUP)
-        told = self.until(server, "READY=1")
-        self.assertIn("RELOADING=1", told)
-        usec = next(int(m.split("=")[1]) for m in told if m.startswith("MONOTONIC_USEC="))
-        self.assertLess(abs(usec / 1e6 - time.clock_gettime(time.CLOCK_MONOTONIC)), 30)
-        daemon.drop("v.mp4", "ms=500")
-        daemon.event("job_started")
-        self.told = []
-        daemon.signal(signal.SIGTERM)
-        self.until(server, "STOPPING=1")
-        self.until(server, "EXTEND_TIMEOUT_USEC=")
-        self.until(server, "WATCHDOG=1")  # while it drains, too
-        self.assertEqual(daemon.wait(), 0)
-
-    def test_ready_though_no_device_is(self):
-        server, environment = self.listen()
-        daemon = self.daemon()
-        daemon.behave("cpu", "unusable=nothing_there")
-        daemon.start(environment=environment)
-        self.until(server, "READY=1")
-        self.until(server, "STATUS=0 of 1 devices")
 
 
 class Metrics(DaemonFolder):
