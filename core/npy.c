@@ -22,7 +22,7 @@ int64_t tt_npy_data_bytes(const struct tt_npy *npy)
 
 size_t tt_npy_write_header(char out[TT_NPY_HEADER_BYTES], const struct tt_npy *npy)
 {
-    char shape[80] = "", descr[16];
+    char shape[96] = "", descr[16];
     size_t used = 0, length, total;
 
     for (int i = 0; i < npy->rank; i++)

@@ -44,7 +44,7 @@ struct tt_npy {
     int characters; /* kind 'U': longest string */
     int item_bytes;
     int rank;
-    int64_t shape[3];
+    int64_t shape[4];
 };
 
 /* Elements × item_bytes; INT64_MAX where that is more. */

@@ -5,7 +5,7 @@
 
 # To build and run the programs (Debian 12). cmocka belongs here because the one CMake project configures its tests too.
 packages_build="gcc libc6-dev cmake ninja-build pkg-config libavformat-dev libavcodec-dev libavutil-dev libswscale-dev
-    libseccomp-dev libopenblas-dev libzip-dev libjansson-dev libyaml-dev libuv1-dev libsystemd-dev libcmocka-dev"
+    libseccomp-dev libopenblas-dev libzip-dev libjansson-dev libsqlite3-dev libyaml-dev libuv1-dev libsystemd-dev libcmocka-dev"
 # To measure and draw the demo clip's tracks.
 packages_demo="ffmpeg python3 python3-numpy python3-pil"
 # To run every test: a second compiler and its formatter, a tracer, a file system with quotas, a journal, the baseline

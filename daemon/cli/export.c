@@ -219,7 +219,7 @@ static char *default_output(const char *tracks, const char *suffix)
     size_t length = strlen(tracks);
     char *stem, *path;
 
-    if (length <= strlen(own) || strcmp(tracks + length - strlen(own), own) != 0)
+    if (strlen(tt_path_name(tracks)) <= strlen(own) || strcmp(tracks + length - strlen(own), own) != 0)
         return tt_path_sibling(tracks, NULL, suffix);
     stem = strdup(tracks);
     if (!stem)

@@ -1,0 +1,102 @@
+/* core/export/text.c: buffered text on its way into a tt_file.
+ *
+ * Fails: as the disk does; see text.h.
+ */
+#include "core/export/text.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PIECE_BYTES = 512 }; /* no single print is longer */
+
+static void flush(struct tt_text *text)
+{
+    if (!text->status)
+        text->status = tt_file_write(text->file, text->bytes, text->used, &text->err);
+    text->used = 0;
+}
+
+void tt_put(struct tt_text *text, const char *format, ...)
+{
+    va_list args;
+
+    if (text->used + PIECE_BYTES > TT_TEXT_BYTES)
+        flush(text);
+    va_start(args, format);
+    text->used += (size_t)vsnprintf(text->bytes + text->used, PIECE_BYTES, format, args);
+    va_end(args);
+}
+
+void tt_put_string(struct tt_text *text, const char *string)
+{
+    size_t length = strlen(string);
+
+    while (length > 0) {
+        size_t count = length < PIECE_BYTES ? length : PIECE_BYTES;
+
+        if (text->used + count > TT_TEXT_BYTES)
+            flush(text);
+        memcpy(text->bytes + text->used, string, count);
+        text->used += count;
+        string += count;
+        length -= count;
+    }
+}
+
+void tt_put_float(struct tt_text *text, float value)
+{
+    char digits[32];
+
+    /* Few floats have a short form; trying costs, so only those that look like one are tried. */
+    if (roundf(value * 1000) / 1000 == value) {
+        snprintf(digits, sizeof digits, "%.7g", (double)value);
+        if (strtof(digits, NULL) == value) {
+            tt_put(text, "%s", digits);
+            return;
+        }
+    }
+    tt_put(text, "%.9g", (double)value);
+}
+
+void tt_put_double(struct tt_text *text, double value)
+{
+    char digits[32];
+
+    snprintf(digits, sizeof digits, "%.15g", value);
+    if (strtod(digits, NULL) == value)
+        tt_put(text, "%s", digits);
+    else
+        tt_put(text, "%.17g", value);
+}
+
+/* In quotes, with `escape` before each byte of `special`. */
+static void put_quoted(struct tt_text *text, const char *string, const char *special, const char *escape)
+{
+    tt_put(text, "\"");
+    for (; *string; string++)
+        if (strchr(special, *string))
+            tt_put(text, "%s%c", escape, *string);
+        else
+            tt_put(text, "%c", *string);
+    tt_put(text, "\"");
+}
+
+void tt_put_csv_string(struct tt_text *text, const char *string)
+{
+    put_quoted(text, string, "\"", "\"");
+}
+
+/* Labels have no control characters, so these two are all that need an escape. */
+void tt_put_json_string(struct tt_text *text, const char *string)
+{
+    put_quoted(text, string, "\"\\", "\\");
+}
+
+enum tt_status tt_text_end(struct tt_text *text, struct tt_error *err)
+{
+    flush(text);
+    return text->status ? tt_fail(err, text->status, "%s", text->err.text) : TT_OK;
+}
