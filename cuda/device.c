@@ -11,6 +11,20 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* The runtime says the same of a driver that is missing and of one that is too old. */
+static enum tt_status fail_driver(const char *what, struct tt_error *err)
+{
+    int version = 0;
+
+    if (cudaDriverGetVersion(&version) || !version)
+        return tt_fail(err, TT_REFUSE, "%s: no NVIDIA driver is installed (libcuda.so.1 cannot be loaded)",
+                       what);
+    return tt_fail(err, TT_REFUSE,
+                   "%s: the NVIDIA driver is too old: it is made for CUDA %d.%d, this build for CUDA %d.%d",
+                   what, version / 1000, version % 1000 / 10, CUDART_VERSION / 1000,
+                   CUDART_VERSION % 1000 / 10);
+}
+
 enum tt_status tt_gpu_status(int error, const char *what, struct tt_error *err)
 {
     const char *text = cudaGetErrorString((cudaError_t)error);
@@ -21,9 +35,13 @@ enum tt_status tt_gpu_status(int error, const char *what, struct tt_error *err)
     case cudaErrorDevicesUnavailable:
         return tt_fail(err, TT_RETRY_LATER, "%s: another process holds the device (exclusive mode)", what);
     case cudaErrorInsufficientDriver:
+        return fail_driver(what, err);
     case cudaErrorSystemDriverMismatch:
-        return tt_fail(err, TT_REFUSE, "%s: the NVIDIA driver is too old for CUDA %d.%d, or is not running",
-                       what, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
+        return tt_fail(
+            err, TT_REFUSE,
+            "%s: the NVIDIA driver's library and kernel module are of different versions; restart the "
+            "machine after an upgrade",
+            what);
     case cudaErrorNoDevice:
         return tt_fail(err, TT_REFUSE, "%s: no CUDA device is visible", what);
     case cudaErrorInvalidDevice:
@@ -73,19 +91,25 @@ static enum tt_status find(const char *select, int count, int *index, struct tt_
         return TT_OK;
     }
     cudaGetLastError();
-    return tt_fail(err, TT_REFUSE, "no CUDA device %s (give an index, GPU-UUID or PCI address)", select);
+    return tt_fail(err, TT_REFUSE, "no CUDA device %s (give an index, GPU-UUID, MIG-UUID or PCI address)",
+                   select);
 }
 
 enum tt_status tt_gpu_select(const char *select, int *index, struct tt_error *err)
 {
-    int count = 0, chosen = 0, error = cudaGetDeviceCount(&count);
+    int mig = select && !strncmp(select, "MIG-", 4), count = 0, chosen = 0, error;
     enum tt_status status;
 
+    if (mig) /* a part of a GPU is only ever visible by itself, and before the first call */
+        setenv("CUDA_VISIBLE_DEVICES", select, 1);
+    error = cudaGetDeviceCount(&count);
     if (!error && !count)
         error = cudaErrorNoDevice;
+    if (error == cudaErrorNoDevice && mig)
+        return tt_fail(err, TT_REFUSE, "no CUDA device %s; nvidia-smi -L lists those that there are", select);
     if (error)
         return tt_gpu_status(error, "CUDA", err);
-    status = select ? find(select, count, &chosen, err) : TT_OK;
+    status = select && !mig ? find(select, count, &chosen, err) : TT_OK;
     if (status)
         return status;
     error = cudaSetDevice(chosen);

@@ -7,7 +7,7 @@
 # warps that fit.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
-nvcc=${1:-nvcc}
+nvcc=$(command -v "${1:-nvcc}" || ls /usr/local/cuda/bin/nvcc 2>/dev/null) || { echo "skipped: no nvcc"; exit 77; }
 for file in cuda/*.cu; do
     "$nvcc" -I. -std=c++17 -O3 -gencode arch=compute_75,code=sm_75 -Xptxas -v -c "$file" -o /dev/null 2>&1 || exit 1
 done | c++filt | awk '
