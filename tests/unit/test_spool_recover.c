@@ -82,6 +82,57 @@ static void a_checkpoint_stays_while_the_input_does(void **state)
     assert_int_equal(tt_spool_look(f->spool, job), TT_LOOK_SAME);
 }
 
+/* What a sick device charged is given back, durably, and never more than was charged. */
+static void refunds(void **state)
+{
+    struct fixture *f = *state;
+    struct tt_spool_job *job = put_and_claim(f, "bear.mp4", "video");
+
+    assert_int_equal(tt_spool_refund(f->spool, job, &f->err), TT_OK); /* nothing was charged */
+    assert_int_equal(job->manifest.attempts, 0);
+    for (int i = 0; i < 2; i++) {
+        begin(f, job);
+        assert_int_equal(tt_spool_attempt_end(f->spool, job, false, &f->err), TT_OK);
+    }
+    assert_int_equal(tt_spool_refund(f->spool, job, NULL), TT_OK);
+    assert_int_equal(job->manifest.attempts, 1);
+    restart(f);
+    job = tt_spool_find(f->spool, "bear.mp4");
+    assert_int_equal(job->manifest.attempts, 1);
+    assert_int_equal(job->manifest.serial, 2); /* attempts begun are never forgotten */
+
+    begin(f, job); /* the charge of the attempt that runs is not what a device is given back */
+    assert_int_equal(tt_spool_refund(f->spool, job, &f->err), TT_OK);
+    assert_int_equal(tt_spool_refund(f->spool, job, &f->err), TT_OK);
+    assert_int_equal(job->manifest.attempts, 1);
+    assert_true(job->manifest.running);
+
+    f->config->jobs.max_attempts = 1;
+    assert_int_equal(tt_spool_attempt_end(f->spool, job, false, &f->err), TT_OK);
+    assert_true(tt_spool_exhausted(f->spool, job));
+    assert_int_equal(tt_spool_refund(f->spool, job, &f->err), TT_OK);
+    assert_false(tt_spool_exhausted(f->spool, job));
+}
+
+/* Where the manifest cannot be written nothing is given back: memory and disk say the same. */
+static void a_refund_that_fails_changes_nothing(void **state)
+{
+    struct fixture *f = *state;
+    struct tt_spool_job *job = put_and_claim(f, "bear.mp4", "video");
+    char *directory = strdup(job->directory), away[PATH_MAX];
+
+    begin(f, job);
+    assert_int_equal(tt_spool_attempt_end(f->spool, job, false, &f->err), TT_OK);
+    snprintf(away, sizeof away, "%s.away", directory);
+    assert_int_equal(rename(directory, away), 0);
+    assert_int_equal(tt_spool_refund(f->spool, job, &f->err), TT_RETRY_LATER);
+    assert_int_equal(job->manifest.attempts, 1);
+    assert_int_equal(rename(away, directory), 0);
+    assert_int_equal(tt_spool_refund(f->spool, job, &f->err), TT_OK);
+    assert_int_equal(job->manifest.attempts, 0);
+    free(directory);
+}
+
 static void ignores_what_is_not_a_job(void **state)
 {
     struct fixture *f = *state;
@@ -431,6 +482,8 @@ int main(void)
         SPOOL_TEST(resumes_claimed_jobs),
         SPOOL_TEST(one_that_is_interrupted_again_and_again_waits),
         SPOOL_TEST(a_checkpoint_stays_while_the_input_does),
+        SPOOL_TEST(refunds),
+        SPOOL_TEST(a_refund_that_fails_changes_nothing),
         SPOOL_TEST(ignores_what_is_not_a_job),
         SPOOL_TEST(salvages_inputs_without_a_manifest),
         SPOOL_TEST(a_foreign_manifest_is_not_believed),
