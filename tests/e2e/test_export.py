@@ -403,6 +403,38 @@ class Exports(Folder):
             np.testing.assert_array_equal(np.flatnonzero(visible[:, other])[matches[:, 1]], both)
         self.assertEqual(gaps, {1, 2, 4, 8, 16, 32})
 
+    @unittest.skipUnless(shutil.which("colmap"), "colmap is not installed")
+    def test_colmap_itself(self):
+        """A rigid scene with a known camera, through the database, comes back from COLMAP's own reconstruction."""
+        random, focal, frames, tracks = np.random.default_rng(3), 700, 20, 150
+        world = random.uniform([-2, -1.5, 6], [2, 1.5, 12], (tracks, 3))
+        arrays = make_tracks(tracks=tracks, frames=frames, labels=None)
+        for t in range(frames):
+            turn = (t - 10) * 0.015
+            rotation = np.array([[np.cos(turn), 0, np.sin(turn)], [0, 1, 0], [-np.sin(turn), 0, np.cos(turn)]])
+            seen = (world - [(t - 10) * 0.2, 0.03 * t, 0]) @ rotation.T
+            arrays["tracks"][:, t] = seen[:, :2] / seen[:, 2:] * focal + [320, 240] + random.normal(0, 0.1, (tracks, 2))
+        arrays["occluded"][:50, 6:12] = True
+        arrays["frame_size"] = np.array([640, 480], "i4")
+        self.write(arrays)
+        database, sparse = self.export("colmap"), self.folder / "sparse"
+        sparse.mkdir()
+        for step in (["sequential_matcher", "--SiftMatching.use_gpu", "0"],
+                     ["mapper", "--image_path", self.folder, "--output_path", sparse, "--Mapper.extract_colors", "0"],
+                     ["model_converter", "--input_path", sparse / "0", "--output_path", sparse, "--output_type", "TXT"]):
+            path = [] if step[0] == "model_converter" else ["--database_path", database]
+            process = subprocess.run(["colmap", step[0], *path, *step[1:]], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                     text=True, env={**os.environ, "QT_QPA_PLATFORM": "offscreen"}, timeout=600)
+            self.assertEqual(process.returncode, 0, process.stdout)
+        camera = [line for line in (sparse / "cameras.txt").read_text().splitlines() if not line.startswith("#")]
+        self.assertAlmostEqual(float(camera[0].split()[4]), focal, delta=0.03 * focal)
+        text = (sparse / "images.txt").read_text()
+        self.assertIn(f"Number of images: {frames},", text)
+        points = [line.split() for line in (sparse / "points3D.txt").read_text().splitlines() if not line.startswith("#")]
+        self.assertGreater(len(points), 0.9 * tracks)
+        self.assertLess(np.mean([float(point[7]) for point in points]), 0.2)  # pixels of reprojection
+        self.assertGreater(np.mean([len(point[8:]) / 2 for point in points]), 0.7 * frames)  # through the occlusion
+
     # --- options -----------------------------------------------------------------------------------------------------
 
     def frame_numbers(self, form, path):
