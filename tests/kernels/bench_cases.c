@@ -70,20 +70,21 @@ static void bench_conv_f16_layer(const struct layer *l, enum tt_k_mma mma, int a
                                           .out_size = l->out_size,
                                           .out_c = l->out_c};
         c.set[i].norm = random_f32((size_t)FRAMES * l->in_c * 2, 1.0f);
-        c.set[i].weight = random_f16((size_t)9 * l->in_c * l->out_c + 1024, 0.05f);
+        c.set[i].weight = random_f16((size_t)12 * l->in_c * l->out_c + 2048, 0.05f);
         c.set[i].add = add ? random_f16(out_n, 1.0f) : NULL;
         c.set[i].partial = kern_device((size_t)FRAMES * l->out_c * 8 * (l->out_size * l->out_size / 128));
     }
     for (int v = 0; v < TT_CONV_VARIANTS; v++) {
-        const int stride = v >= TT_CONV_S2_128x128_C32 ? 2 : 1;
+        const int stride = v == TT_CONV_S2_128x128_C32 ? 2 : 1;
         if (stride != l->stride)
             continue;
         for (int i = 0; i < BENCH_SETS; i++)
             c.set[i].variant = (enum tt_k_conv_variant)v;
         if (tt_k_conv_f16(&c.set[0], mma, NULL) != 0)
             continue; /* this shape is not one of the variant's */
-        static const char *const names[] = {"256x64 c32", "256x64 c64", "128x128 c32", "128x128 c64",
-                                            "/2 128x128 c32"};
+        static const char *const names[] = {"256x64 c32",        "256x64 c64",     "128x128 c32",
+                                            "128x128 c64",       "/2 128x128 c32", "ahead 256x64 c16",
+                                            "ahead 128x128 c32", "winograd 128",   "winograd 256"};
         const struct bench b = {.flop = layer_flop(l),
                                 .bytes = 2.0 * (layer_values(l) + (add ? (double)out_n : 0.0)),
                                 .launch = launch_conv_f16,
@@ -226,7 +227,7 @@ static int launch_product(const void *context, int set, void *stream)
     return tt_k_product_f16(&c->set[set], c->mma, stream);
 }
 
-static void bench_product(int width, int k, int n, int normed, int add, enum tt_k_mma mma)
+static void bench_product(int width, int k, int n, int normed, int add, int half_blocks, enum tt_k_mma mma)
 {
     struct product_sets c = {.mma = mma};
     for (int i = 0; i < BENCH_SETS; i++)
@@ -242,14 +243,15 @@ static void bench_product(int width, int k, int n, int normed, int add, enum tt_
                                              .rows = ROWS,
                                              .k = k,
                                              .n = n,
-                                             .add = add};
+                                             .add = add,
+                                             .half_blocks = half_blocks};
     const double written = normed ? 2.0 : add ? 8.0 : 4.0;
     const struct bench b = {.flop = 2.0 * ROWS * k * n,
                             .bytes = (normed ? 4.0 : 2.0) * ROWS * k + written * ROWS * n,
                             .launch = launch_product,
                             .context = &c};
-    bench_run(&b, "product_f16 k%d %d -> %d%s%s", mma == TT_MMA_K16 ? 16 : 8, k, n, normed ? " normed" : "",
-              add ? " add" : "");
+    bench_run(&b, "product_f16 k%d %d -> %d%s%s%s", mma == TT_MMA_K16 ? 16 : 8, k, n, normed ? " normed" : "",
+              add ? " add" : "", half_blocks ? ", half blocks" : "");
     kern_free_all();
 }
 
@@ -289,12 +291,44 @@ static void bench_mlp(enum tt_k_mlp_variant variant, enum tt_k_mma mma)
     kern_free_all();
 }
 
+struct attend_sets {
+    struct tt_k_attend_f16 set[BENCH_SETS];
+    enum tt_k_mma mma;
+};
+
+static int launch_attend(const void *context, int set, void *stream)
+{
+    const struct attend_sets *c = context;
+    return tt_k_attend_f16(&c->set[set], c->mma, stream);
+}
+
+static void bench_attend(int width, enum tt_k_mma mma)
+{
+    struct attend_sets c = {.mma = mma};
+    for (int i = 0; i < BENCH_SETS; i++)
+        c.set[i] = (struct tt_k_attend_f16){.qkv = random_f16((size_t)ROWS * width * 3, 1.0f),
+                                            .weight = random_f16((size_t)width * width, 0.05f),
+                                            .bias = random_f32((size_t)width, 1.0f),
+                                            .h = random_f32((size_t)ROWS * width, 1.0f),
+                                            .queries = QUERIES,
+                                            .frames = FRAMES,
+                                            .width = width};
+    const struct bench b = {.flop = 2.0 * ROWS * width * (2.0 * FRAMES + width),
+                            .bytes = 14.0 * ROWS * width,
+                            .launch = launch_attend,
+                            .context = &c};
+    bench_run(&b, "attend_f16 k%d width %d", mma == TT_MMA_K16 ? 16 : 8, width);
+    kern_free_all();
+}
+
 void bench_product_f16(enum tt_k_mma mma)
 {
     for (int width = 256; width <= 384; width += 128) {
-        bench_product(width, TT_K_TOKEN, width, 0, 0, mma);
-        bench_product(width, width, 3 * width, 1, 0, mma);
-        bench_product(width, width, width, 0, 1, mma);
+        for (int half = 0; half < 2; half++) {
+            bench_product(width, TT_K_TOKEN, width, 0, 0, half, mma);
+            bench_product(width, width, 3 * width, 1, 0, half, mma);
+        }
+        bench_attend(width, mma);
     }
     for (int v = 0; v < TT_MLP_VARIANTS; v++)
         bench_mlp((enum tt_k_mlp_variant)v, mma);

@@ -8,6 +8,7 @@
 #include <vector>
 
 uint3 emulate_thread, emulate_block;
+dim3 emulate_grid;
 unsigned char *emulate_shared;
 
 namespace
@@ -129,7 +130,7 @@ void emulate_launch(dim3 grid, int threads, size_t bytes, const std::function<vo
     if (!emulate_shared)
         emulate_shared = (unsigned char *)aligned_alloc(256, SHARED);
     threads_.resize(std::max(threads_.size(), (size_t)threads));
-    work = &body, block_threads = threads;
+    work = &body, block_threads = threads, emulate_grid = grid;
     for (unsigned z = 0; z < grid.z; z++)
         for (unsigned y = 0; y < grid.y; y++)
             for (unsigned x = 0; x < grid.x; x++) {

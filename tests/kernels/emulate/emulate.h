@@ -14,6 +14,7 @@
 #include <vector_types.h>
 
 extern uint3 emulate_thread, emulate_block;
+extern dim3 emulate_grid;
 extern unsigned char *emulate_shared; /* dynamic shared memory, all bits set before each block */
 
 /* Runs body once in each thread of each block. */
