@@ -36,7 +36,7 @@ def make_tracks(seed=1, tracks=7, frames=FRAMES, labels=LABELS):
         occluded[1, 10:25] = True
         occluded[2, :3] = occluded[2, 35:] = True
         occluded[3, ::2] = True  # single frames
-        occluded[4, 5] = occluded[4, 7] = occluded[4, 20:22] = True
+        occluded[4, 5] = occluded[4, 7] = occluded[4, 20:22] = occluded[4, -1] = True
         occluded[5, 1:] = True  # one sample
         occluded[6] = True
     confidence[occluded] /= 2
