@@ -38,8 +38,8 @@ struct kind {
 };
 
 static const struct kind kinds[] = {
-    [TT_FP32] = {4, 12544, 4, 32, 12544, 4, 32, 56, 63488},
-    [TT_FP16] = {2, 28416, 2, 16, 16384, 3, 32, 64, 59392},
+    [TT_FP32] = {4, 12544, 4, 32, 12544, 4, 32, 56, 60480},
+    [TT_FP16] = {2, 28416, 2, 16, 16384, 3, 32, 64, 55552},
 };
 
 static const struct kind *kind_of(const struct tt_plan *plan)
@@ -144,7 +144,9 @@ static void choose(struct tt_plan *plan, const struct tt_model_shape *shape, str
                                       : even(TT_CLIP_FRAMES, larger(frames, 1));
     plan->tile.queries =
         tt_plan_between(wanted.queries ? wanted.queries : larger(queries, 1), 1, LARGEST_QUERIES);
-    plan->volume_queries = tt_plan_between(volumes, 1, plan->tile.queries);
+    volumes =
+        larger(plan->tile.queries / larger(volumes, 1), 1); /* now: parts of a tile, none of them small */
+    plan->volume_queries = (int)((plan->tile.queries + volumes - 1) / volumes);
 }
 
 /* Volumes of a tile that somebody asked for take what is left, where that is less. */
