@@ -67,7 +67,8 @@ struct tt_backend_ops {
     size_t support_bytes; /* of one query point */
 
     /* Computes the features of a clip. The first `reuse` frames of the clip are the last `reuse` frames of
-     * the previous one, whose features may be kept. */
+     * the previous one, whose features may be kept. May return before they are there; what goes wrong later
+     * is the next call's status. */
     enum tt_status (*features)(struct tt_backend *backend, const struct tt_clip *clip, int reuse,
                                struct tt_error *err);
 

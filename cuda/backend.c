@@ -1,9 +1,11 @@
 /* cuda/backend.c: the CUDA backend behind core/backend.h.
  *
  * Holds one device, the weights on it, and one work slab that never grows. Query points are worked on in
- * tiles; a point's result does not depend on the tile it is in. After a status of TT_RESTART_WORKER the
- * context is lost and only close may be called. Device memory that is short is TT_SHRINK_TILE; open can then
- * be tried again with smaller tiles.
+ * tiles; a point's result does not depend on the tile it is in. Everything goes to the device and back
+ * through pinned memory of its own. features does not wait for what it has queued: while the backbone runs,
+ * the caller goes on, and track copies supports for the device; an error in it is the next call's. After a
+ * status of TT_RESTART_WORKER the context is lost and only close may be called. Device memory that is short
+ * is TT_SHRINK_TILE; open can then be tried again with smaller tiles.
  */
 #include "cuda/backend.h"
 #include "cuda/gpu.h"
@@ -19,6 +21,14 @@ struct tt_backend {
     struct tt_gpu gpu;
     struct tt_plan plan;
     int frames; /* held; 0: none */
+    struct {
+        unsigned char *slab;  /* owned: pinned host memory */
+        uint8_t *rgb;         /* [TT_CLIP_FRAMES][256][256][3] */
+        float *supports, *xy; /* of a tile of query points, as in struct tt_gpu_track */
+        int *frame;
+        struct tt_estimate *init, *state;
+    } host;
+    int clip_queued; /* host.rgb may still be read */
     const atomic_bool *stop;
     char description[512];
 };
@@ -80,11 +90,30 @@ static int even_tile(const struct tt_backend *b, int queries)
     return tiles ? (queries + tiles - 1) / tiles : 1;
 }
 
+/* Lays out the pinned memory; with a NULL slab it only counts. Returns bytes. */
+static size_t layout_host(struct tt_backend *b)
+{
+    const size_t queries = (size_t)b->gpu.query_tile, rows = queries * TT_CLIP_FRAMES;
+    unsigned char *base = b->host.slab;
+    size_t used = 0;
+
+    b->host.rgb = tt_gpu_take(base, &used, TT_CLIP_BYTES);
+    b->host.supports = tt_gpu_take(base, &used, queries * TT_SUPPORT_FLOATS * sizeof(float));
+    b->host.xy = tt_gpu_take(base, &used, queries * 2 * sizeof(float));
+    b->host.frame = tt_gpu_take(base, &used, queries * sizeof(int));
+    b->host.init = tt_gpu_take(base, &used, rows * sizeof(struct tt_estimate));
+    b->host.state = tt_gpu_take(base, &used, rows * sizeof(struct tt_estimate));
+    return used;
+}
+
 static void cuda_close(struct tt_backend *b)
 {
     if (!b)
         return;
+    if (b->gpu.stream)
+        cudaStreamSynchronize((cudaStream_t)b->gpu.stream);
     tt_gpu_drop_graphs(&b->gpu);
+    cudaFreeHost(b->host.slab);
     cudaFree(b->gpu.work_slab);
     cudaFree(b->gpu.weight_slab);
     if (b->gpu.stream)
@@ -120,6 +149,8 @@ static enum tt_status cuda_open(struct tt_backend **backend, const struct tt_bac
         b->gpu.mma = options->arch || properties.major < 8 ? TT_MMA_K8 : TT_MMA_K16;
         b->gpu.network->layout(&b->gpu);
         error = cudaMalloc((void **)&b->gpu.work_slab, b->gpu.work_bytes);
+        if (!error)
+            error = cudaMallocHost((void **)&b->host.slab, layout_host(b));
         status = error ? tt_gpu_status(error, "working memory", err) : tt_gpu_load(&b->gpu, weights, err);
     }
     if (status) {
@@ -127,6 +158,7 @@ static enum tt_status cuda_open(struct tt_backend **backend, const struct tt_bac
         return status;
     }
     b->gpu.network->layout(&b->gpu);
+    layout_host(b);
     b->plan.memory_bytes = (int64_t)(b->gpu.weight_bytes + b->gpu.work_bytes);
     describe(b, index, &properties);
     *backend = b;
@@ -148,6 +180,7 @@ static enum tt_status finish(struct tt_backend *b, int error, const char *what, 
 {
     if (!error)
         error = cudaStreamSynchronize((cudaStream_t)b->gpu.stream);
+    b->clip_queued = 0;
     return error ? tt_gpu_status(error, what, err) : TT_OK;
 }
 
@@ -185,22 +218,32 @@ static enum tt_status cuda_features(struct tt_backend *b, const struct tt_clip *
         reuse > b->frames)
         return tt_fail(err, TT_REFUSE, "cuda: a clip of %d frames, %d of them reused from %d", clip->frames,
                        reuse, b->frames);
+    status = b->clip_queued ? finish(b, 0, "features", err) : TT_OK;
+    if (status)
+        return status;
     first = keep_features(b, reuse, &error);
     b->frames = 0;
     for (int f = first, n; f < clip->frames && !error && !stopped(b); f += n) {
+        size_t at = (size_t)f * TT_FRAME_BYTES;
+
         n = clip->frames - f < b->gpu.frame_tile ? clip->frames - f : b->gpu.frame_tile;
-        error = tt_gpu_features(&b->gpu, clip->rgb + (size_t)f * TT_FRAME_BYTES, f, n);
+        memcpy(b->host.rgb + at, clip->rgb + at, (size_t)n * TT_FRAME_BYTES);
+        error = tt_gpu_features(&b->gpu, b->host.rgb + at, f, n);
     }
-    status = finish(b, error, "features", err);
+    b->clip_queued = 1;
+    if (error || stopped(b))
+        status = finish(b, error, "features", err);
     if (!status && stopped(b))
         return tt_fail(err, TT_INTERRUPTED, "cuda: stopped");
     b->frames = status ? 0 : clip->frames;
     return status;
 }
 
-static int upload(struct tt_backend *b, void *to, const void *from, size_t bytes)
+/* By way of `pinned`, which must not be in use. */
+static int upload(struct tt_backend *b, void *to, void *pinned, const void *from, size_t bytes)
 {
-    return cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, (cudaStream_t)b->gpu.stream);
+    memcpy(pinned, from, bytes);
+    return cudaMemcpyAsync(to, pinned, bytes, cudaMemcpyHostToDevice, (cudaStream_t)b->gpu.stream);
 }
 
 static int download(struct tt_backend *b, void *to, const void *from, size_t bytes)
@@ -223,39 +266,41 @@ static enum tt_status cuda_sample(struct tt_backend *b, int queries, const int *
                            frame[q], b->frames, (double)xy[2 * q], (double)xy[2 * q + 1]);
     for (int q = 0; q < queries && !status; q += tile) {
         int n = queries - q < tile ? queries - q : tile;
-        int error = upload(b, t->query_frame, frame + q, (size_t)n * sizeof *frame);
+        int error = upload(b, t->query_frame, b->host.frame, frame + q, (size_t)n * sizeof *frame);
 
         if (!error)
-            error = upload(b, t->query_xy, xy + 2 * q, (size_t)n * 2 * sizeof *xy);
+            error = upload(b, t->query_xy, b->host.xy, xy + 2 * q, (size_t)n * 2 * sizeof *xy);
         if (!error)
             error = b->gpu.network->supports(&b->gpu, n, b->frames);
-        for (int i = 0; i < n && !error; i++) /* one by one: those of other clips stay */
-            if (frame[q + i] >= 0)
-                error = download(b, (char *)supports + (size_t)(q + i) * bytes,
-                                 t->supports + (size_t)i * TT_SUPPORT_FLOATS, bytes);
+        if (!error)
+            error = download(b, b->host.supports, t->supports, (size_t)n * bytes);
         status = finish(b, error, "supports", err);
+        for (int i = 0; i < n && !status; i++)
+            if (frame[q + i] >= 0) /* those of other clips stay */
+                memcpy((char *)supports + (size_t)(q + i) * bytes,
+                       b->host.supports + (size_t)i * TT_SUPPORT_FLOATS, bytes);
     }
     return status;
 }
 
-/* One tile; result and stages point at its first query point, `all`: estimates of one whole stage. */
-static int track_tile(struct tt_backend *b, const struct tt_track_request *r, int first, int n,
-                      struct tt_estimate *result, size_t all)
+/* One tile, into host.state; `all`: estimates of one whole stage. */
+static int track_tile(struct tt_backend *b, const struct tt_track_request *r, int first, int n, size_t all)
 {
     struct tt_gpu_track *t = &b->gpu.track;
-    const size_t rows = (size_t)n * (size_t)b->frames, bytes = rows * sizeof *result;
+    const size_t rows = (size_t)n * (size_t)b->frames, bytes = rows * sizeof(struct tt_estimate);
     const char *supports = (const char *)r->supports + (size_t)first * TT_SUPPORT_FLOATS * sizeof(float);
     struct tt_estimate *stage = r->stages ? r->stages + (size_t)first * (size_t)b->frames : NULL;
-    int error = upload(b, t->supports, supports, (size_t)n * TT_SUPPORT_FLOATS * sizeof(float));
+    int error =
+        upload(b, t->supports, b->host.supports, supports, (size_t)n * TT_SUPPORT_FLOATS * sizeof(float));
 
     if (!error)
-        error = upload(b, t->query_frame, r->query_frame + first, (size_t)n * sizeof(int));
+        error = upload(b, t->query_frame, b->host.frame, r->query_frame + first, (size_t)n * sizeof(int));
     if (!error)
-        error = upload(b, t->query_xy, r->query_xy + 2 * first, (size_t)n * 2 * sizeof(float));
+        error = upload(b, t->query_xy, b->host.xy, r->query_xy + 2 * first, (size_t)n * 2 * sizeof(float));
     if (!error)
         error = tt_gpu_run(&b->gpu, TT_GPU_INITIALISE, n, b->frames);
     if (!error && r->init)
-        error = upload(b, t->init, r->init + (size_t)first * (size_t)b->frames, bytes);
+        error = upload(b, t->init, b->host.init, r->init + (size_t)first * (size_t)b->frames, bytes);
     if (!error && r->init)
         error = tt_k_state_init(t->init, t->query_frame, t->query_xy, t->state, n, b->frames, b->gpu.stream);
     for (int pass = 0; pass <= TT_REFINEMENTS && !error && !stopped(b); pass++) {
@@ -264,7 +309,7 @@ static int track_tile(struct tt_backend *b, const struct tt_track_request *r, in
         if (!error && stage)
             error = download(b, stage + (size_t)pass * all, t->state, bytes);
     }
-    return error ? error : download(b, result + (size_t)first * (size_t)b->frames, t->state, bytes);
+    return error ? error : download(b, b->host.state, t->state, bytes);
 }
 
 static enum tt_status cuda_track(struct tt_backend *b, const struct tt_track_request *r,
@@ -277,9 +322,12 @@ static enum tt_status cuda_track(struct tt_backend *b, const struct tt_track_req
         return tt_fail(err, TT_REFUSE, "track: no clip is held");
     for (int q = 0; q < r->queries && !status && !stopped(b); q += tile) {
         int n = r->queries - q < tile ? r->queries - q : tile;
-        int error = track_tile(b, r, q, n, result, (size_t)r->queries * (size_t)b->frames);
+        int error = track_tile(b, r, q, n, (size_t)r->queries * (size_t)b->frames);
 
         status = finish(b, error, "track", err);
+        if (!status && !stopped(b))
+            memcpy(result + (size_t)q * (size_t)b->frames, b->host.state,
+                   (size_t)n * (size_t)b->frames * sizeof *result);
     }
     return !status && stopped(b) ? tt_fail(err, TT_INTERRUPTED, "cuda: stopped") : status;
 }

@@ -82,6 +82,18 @@ cudaError_t cudaFree(void *p)
     return cudaSuccess;
 }
 
+cudaError_t cudaMallocHost(void **p, size_t bytes)
+{
+    *p = malloc(bytes);
+    return cudaSuccess;
+}
+
+cudaError_t cudaFreeHost(void *p)
+{
+    free(p);
+    return cudaSuccess;
+}
+
 cudaError_t cudaGetLastError(void)
 {
     return cudaSuccess;
@@ -119,6 +131,14 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaM
 }
 
 /* ---- the network ---- */
+
+void *tt_gpu_take(unsigned char *base, size_t *used, size_t bytes)
+{
+    void *p = base ? base + *used : NULL;
+
+    *used += (bytes + 255) / 256 * 256;
+    return p;
+}
 
 static void layout(struct tt_gpu *gpu)
 {

@@ -159,11 +159,14 @@ static void short_memory_asks_for_smaller_tiles(void **state)
     expect(TT_SHRINK_TILE, "device memory is short");
 }
 
-/* features on an open backend with what a kernel or the wait for it returns. */
+/* features and sample on an open backend with what a kernel or the wait for it returns. */
 static enum tt_status run_features(cudaError_t kernel, cudaError_t wait, struct tt_error *err)
 {
     const struct tt_backend_options options = {.precision = TT_FP16};
     const struct tt_clip clip = {.rgb = formula, .frames = 1};
+    const float xy[2] = {128, 128};
+    const int frame = 0;
+    void *supports = malloc(tt_backend_cuda.support_bytes);
     struct tt_backend *backend;
     enum tt_status status;
 
@@ -171,7 +174,10 @@ static enum tt_status run_features(cudaError_t kernel, cudaError_t wait, struct 
     fake.fails[FAKE_KERNEL] = kernel;
     fake.fails[FAKE_SYNCHRONISE] = wait;
     status = tt_backend_cuda.features(backend, &clip, 0, err);
+    if (!status) /* an error in what was only queued is the next call's */
+        status = tt_backend_cuda.sample(backend, 1, &frame, xy, supports, err);
     tt_backend_cuda.close(backend);
+    free(supports);
     return status;
 }
 

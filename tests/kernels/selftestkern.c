@@ -254,6 +254,9 @@ static int lose_the_device(const struct tt_backend_ops *ops)
         return 1;
     }
     status = ops->features(backend, &clip, 0, &err);
+    if (!status) /* it was only queued */
+        status = ops->sample(backend, 1, (const int[]){0}, (const float[]){128, 128},
+                             need(malloc(ops->support_bytes)), &err);
     printf("     after an illegal address: %s: %s\n", tt_status_name(status), err.text);
     fflush(stdout);
     _exit(status != TT_RESTART_WORKER);
