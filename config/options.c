@@ -93,7 +93,8 @@ const struct tt_option tt_options[] = {
      .help = "The weights: the name of an installed model, or the absolute path of a safetensors file. Below "
              "`incoming` only a name is allowed."},
     {OPTION(INT, tracker.clip_frames), RANGE(8, TT_CLIP_FRAMES), .initial = "47", .flags = DIRECTORY,
-     .help = "How many frames are tracked together. A longer video is cut into windows of this length."},
+     .help = "How many frames are tracked together. A longer video is cut into windows of this length. The "
+             "models' figures of accuracy are measured with 47."},
     {OPTION(INT, tracker.overlap_frames), RANGE(0, TT_CLIP_FRAMES - 1), .initial = "8", .flags = DIRECTORY,
      .help = "How many frames a window shares with the one before it. Less than `clip_frames`."},
     {OPTION(INT, tracker.grid), RANGE(1, 128), .initial = "16", .flags = DIRECTORY,

@@ -8,6 +8,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <fnmatch.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -200,9 +201,10 @@ static bool set_choices(struct tt_reading *reading, const struct tt_option *opti
     return true;
 }
 
+/* Of a model. What ends in .safetensors would be taken for a path below the directory that we run in. */
 static bool is_name(const char *text)
 {
-    return isalnum((unsigned char)*text) &&
+    return isalnum((unsigned char)*text) && fnmatch("*.safetensors", text, 0) != 0 &&
            strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") == strlen(text);
 }
 

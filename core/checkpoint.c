@@ -75,8 +75,9 @@ static bool understand(const char *bytes, size_t size, const struct tt_stitch *s
     memcpy(state, bytes, sizeof *state);
     *estimates = bytes + sizeof *state;
     return memcmp(state->magic, magic, sizeof magic) == 0 && state->queries == stitch->queries &&
-           state->frames == TT_CLIP_FRAMES && strncmp(state->identity, identity, TT_SHA256_HEX) == 0 &&
-           state->first >= 0 && state->step >= 0 && state->step <= TT_CLIP_FRAMES &&
+           state->frames > 0 && state->frames <= TT_CLIP_FRAMES &&
+           strncmp(state->identity, identity, TT_SHA256_HEX) == 0 && state->first >= 0 && state->step >= 0 &&
+           state->step <= TT_CLIP_FRAMES &&
            reaches(stitch->tile_fd, state->first * stitch->queries * (int64_t)sizeof *stitch->held) &&
            reaches(stitch->time_fd, (state->first + state->frames) * (int64_t)sizeof(double));
 }
@@ -203,8 +204,8 @@ enum tt_status tt_checkpoint_save(struct tt_stitch *stitch, const char *path,
     char state_name[PATH_MAX];
     enum tt_status status = tt_stitch_check_whole(stitch, err);
 
-    if (!status && stitch->frames != TT_CLIP_FRAMES)
-        status = tt_fail(err, TT_REFUSE, "checkpoint: a window of %d frames is not whole", stitch->frames);
+    if (!status && stitch->frames == 0)
+        status = tt_fail(err, TT_REFUSE, "checkpoint: there is no window yet");
     if (!status)
         status = name_file(state_name, path, ".state", err);
     if (!status && (fdatasync(stitch->tile_fd) < 0 || fdatasync(stitch->time_fd) < 0))

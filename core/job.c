@@ -331,7 +331,7 @@ static enum tt_status place_queries(struct tt_run *run, const struct tt_window *
         run->query_place[q] = tt_window_place(window, run->queries.points[q].frame);
     if (run->supports_sampled)
         return TT_OK;
-    status = check_length(run, window->clip.frames < TT_CLIP_FRAMES ? window->clip.frames : 0, err);
+    status = check_length(run, window->clip.frames < run->clip_frames ? window->clip.frames : 0, err);
     if (status == TT_OK)
         status = run->ops->sample(run->backend, count, run->query_place, run->query_xy, run->supports, err);
     run->supports_sampled = status == TT_OK;
@@ -459,11 +459,11 @@ static enum tt_status identify(struct tt_run *run, struct tt_error *err)
     if (fstat(run->video_fd, &info) < 0)
         return tt_fail_errno(err, tt_status_of_errno(errno), errno, "%s", job->video);
     length =
-        snprintf(text, sizeof text, "%s %s %s %d | %lld %lld.%09ld %d %d %d | %d %lld %d", TT_VERSION,
+        snprintf(text, sizeof text, "%s %s %s %d | %lld %lld.%09ld %d %d %d | %d %d %lld %d", TT_VERSION,
                  tt_weights_sha256(run->weights), run->ops->name, run->ops->plan(run->backend)->precision,
                  (long long)info.st_size, (long long)info.st_mtim.tv_sec, info.st_mtim.tv_nsec,
-                 run->info.width, run->info.height, job->decoder.resize, job->overlap_frames,
-                 (long long)job->max_frames, run->queries.count);
+                 run->info.width, run->info.height, job->decoder.resize, run->clip_frames,
+                 job->overlap_frames, (long long)job->max_frames, run->queries.count);
     tt_sha256_begin(&sha);
     tt_sha256_add(&sha, text, (size_t)length);
     for (int q = 0; q < run->queries.count; q++) {
@@ -534,13 +534,14 @@ static enum tt_status run_job(struct tt_run *run, struct tt_error *err)
     if (status == TT_OK)
         status = prepare_queries(run, err);
     if (status == TT_OK)
-        status = tt_windows_open(&run->windows, run->job->overlap_frames, read_frames, run, err);
+        status =
+            tt_windows_open(&run->windows, run->clip_frames, run->job->overlap_frames, read_frames, run, err);
     if (status == TT_OK)
         status = open_results(run, err);
     if (status)
         return status;
     tell_start(run);
-    if (run->resumed || tt_queries_last_frame(&run->queries) >= TT_CLIP_FRAMES)
+    if (run->resumed || tt_queries_last_frame(&run->queries) >= run->clip_frames)
         status = sample_pass(run, err);
     if (status == TT_OK && run->resumed)
         status = resume(run, err);
@@ -556,7 +557,12 @@ enum tt_status tt_job_run(const struct tt_job *job, const struct tt_backend_ops 
                           struct tt_backend *backend, const struct tt_weights *weights,
                           struct tt_job_report *report, struct tt_error *err)
 {
-    struct tt_run run = {.job = job, .ops = ops, .backend = backend, .weights = weights, .video_fd = -1};
+    struct tt_run run = {.job = job,
+                         .ops = ops,
+                         .backend = backend,
+                         .weights = weights,
+                         .video_fd = -1,
+                         .clip_frames = job->clip_frames ? job->clip_frames : TT_CLIP_FRAMES};
     int64_t start = tt_run_now_ms();
     enum tt_status status = run_job(&run, err);
 

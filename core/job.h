@@ -66,7 +66,8 @@ struct tt_job {
     int grid;             /* query points a side where no query file is given */
     int64_t frame;        /* frame of grid and mask points */
     int64_t max_frames;   /* track at most so many; 0: all */
-    int overlap_frames;   /* of successive windows, 0..TT_CLIP_FRAMES-1 */
+    int clip_frames;      /* of a window, 1..TT_CLIP_FRAMES; 0: TT_CLIP_FRAMES */
+    int overlap_frames;   /* of successive windows, less than that */
     float occlusion_threshold;
     int outputs;
     struct tt_job_output output[TT_JOB_MAX_OUTPUTS];

@@ -50,7 +50,7 @@ static enum tt_status make_meta(char **meta, const struct tt_run *run, int64_t f
                        "width", run->info.width, "height", run->info.height, "codec", run->info.codec,
                        "truncated", run->truncated, "warnings", run->warnings);
     windows =
-        json_pack("{s:i, s:i}", "clip_frames", TT_CLIP_FRAMES, "overlap_frames", run->job->overlap_frames);
+        json_pack("{s:i, s:i}", "clip_frames", run->clip_frames, "overlap_frames", run->job->overlap_frames);
     root = json_pack("{s:s, s:o, s:s, s:o, s:o, s:o, s:o, s:f, s:s}", "program", "tiletrack " TT_VERSION,
                      "model", model, "backend", run->ops->name, "device",
                      json_loads(run->ops->describe(run->backend), 0, NULL), "plan",

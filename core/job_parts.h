@@ -22,6 +22,7 @@ struct tt_run {
     bool supports_sampled;
     struct tt_windows *windows;
     struct tt_stitch *stitch;
+    int clip_frames;                   /* of a whole window */
     int block;                         /* query points that are tracked at a time */
     struct tt_estimate *init, *result; /* [block][TT_CLIP_FRAMES] */
     enum tt_job_stage reading;         /* what frames are read for */

@@ -42,6 +42,10 @@
  * drops them with the job's directory, or where the input changed). `temporary_directory`, or else the first
  * output's, holds nameless files meanwhile.
  *
+ * A job that names another model than the one before it makes the worker open that first, in place of the
+ * other, and test the device with it where an answer is known. A model that is not there or is none is
+ * TT_BAD_INPUT: who put the video there has asked for it.
+ *
  * The deadline is deadline_ms plus deadline_frame_ms for every frame that the video is thought to have (the
  * header's count, or the frames done where that is more), from the JOB's arrival; 0 and 0: none. The work
  * loop keeps it (TT_FAILED_DEADLINE); a worker that hangs does not, so the supervisor keeps a later one.
@@ -72,7 +76,7 @@
 enum {
     TT_MESSAGE_FD = 3,
     TT_MESSAGE_MAGIC = 0x57545454, /* "TTTW" in memory */
-    TT_MESSAGE_VERSION = 1,        /* raised with every change of this file */
+    TT_MESSAGE_VERSION = 2,        /* raised with every change of this file */
     TT_MESSAGE_HEADER_BYTES = 12,
     TT_MESSAGE_TEXT_MAX = 4095, /* PATH_MAX without its NUL */
     TT_MESSAGE_BODY_MAX = 65536,
@@ -152,9 +156,11 @@ struct tt_message_job {
     const char *video;   /* its path */
     const char *queries; /* a query file, or "" */
     const char *mask;    /* a PNG, or "": then, without queries, the grid */
+    const char *model;   /* a model's name or an absolute path; "": SETUP's */
     int64_t grid;
-    int64_t frame;      /* of grid and mask points */
-    int64_t max_frames; /* 0: all */
+    int64_t frame;       /* of grid and mask points */
+    int64_t max_frames;  /* 0: all */
+    int64_t clip_frames; /* of a window; 0: TT_CLIP_FRAMES */
     int64_t overlap_frames;
     double occlusion_threshold;
     int64_t outputs; /* of the following that are meant; the others are 0 and "" */

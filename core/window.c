@@ -1,8 +1,8 @@
 /* core/window.c: overlapping windows of a video, and the stitching of their results.
  *
- * Windows: the buffer holds the newest window's 47 frames and room for one step more. A step that comes back
- * short is the end of the video, and the window that ends there is again the last 47 frames of the buffer; so
- * sliding back needs no case of its own.
+ * Windows: the buffer holds the newest window's frames (47, or as many as whole windows have) and room for
+ * one step more. A step that comes back short is the end of the video, and the window that ends there is
+ * again the last frames of the buffer; so sliding back needs no case of its own.
  *
  * Stitching: held[q] is what is known of the newest window's frames of query q. Tiles in the spill file lie
  * one behind the other, so a tile that starts at frame f lies at f × queries estimates. All tiles have `step`
@@ -30,26 +30,30 @@
 struct tt_windows {
     tt_frames_read *read;
     void *user;
+    int whole;      /* frames of a whole window */
     int step;       /* new frames a window */
     int held;       /* frames of the newest window; 0: none yet */
     int64_t frames; /* read so far */
     bool ended;
-    uint8_t *rgb; /* [TT_CLIP_FRAMES + step] frames, the newest window first */
+    uint8_t *rgb; /* [whole + step] frames, the newest window first */
     double time_s[2 * TT_CLIP_FRAMES];
 };
 
-enum tt_status tt_windows_open(struct tt_windows **windows, int overlap, tt_frames_read *read, void *user,
-                               struct tt_error *err)
+enum tt_status tt_windows_open(struct tt_windows **windows, int clip_frames, int overlap,
+                               tt_frames_read *read, void *user, struct tt_error *err)
 {
     struct tt_windows *made;
 
-    if (overlap < 0 || overlap >= TT_CLIP_FRAMES)
-        return tt_fail(err, TT_REFUSE, "windows overlap by 0 to %d frames, not %d", TT_CLIP_FRAMES - 1,
-                       overlap);
+    if (clip_frames < 1 || clip_frames > TT_CLIP_FRAMES)
+        return tt_fail(err, TT_REFUSE, "windows have 1 to %d frames, not %d", TT_CLIP_FRAMES, clip_frames);
+    if (overlap < 0 || overlap >= clip_frames)
+        return tt_fail(err, TT_REFUSE, "windows of %d frames overlap by 0 to %d, not %d", clip_frames,
+                       clip_frames - 1, overlap);
     made = calloc(1, sizeof *made);
     if (made) {
-        *made = (struct tt_windows){.read = read, .user = user, .step = TT_CLIP_FRAMES - overlap};
-        made->rgb = malloc((size_t)(TT_CLIP_FRAMES + made->step) * TT_FRAME_BYTES);
+        *made = (struct tt_windows){
+            .read = read, .user = user, .whole = clip_frames, .step = clip_frames - overlap};
+        made->rgb = malloc((size_t)(made->whole + made->step) * TT_FRAME_BYTES);
     }
     if (!made || !made->rgb) {
         free(made);
@@ -62,7 +66,7 @@ enum tt_status tt_windows_open(struct tt_windows **windows, int overlap, tt_fram
 enum tt_status tt_windows_next(struct tt_windows *windows, struct tt_window *window, struct tt_error *err)
 {
     struct tt_windows *w = windows;
-    int wanted = w->held == 0 ? TT_CLIP_FRAMES : w->step;
+    int wanted = w->held == 0 ? w->whole : w->step;
     int got = 0;
 
     if (!w->ended) {
@@ -97,7 +101,7 @@ enum tt_status tt_windows_resume(struct tt_windows *windows, int64_t first_frame
 
     while (w->held == 0 && !w->ended) {
         int64_t before = first_frame - w->frames;
-        int wanted = before > 0 && before < TT_CLIP_FRAMES ? (int)before : TT_CLIP_FRAMES, got = 0;
+        int wanted = before > 0 && before < w->whole ? (int)before : w->whole, got = 0;
         enum tt_status status = w->read(w->user, w->rgb, w->time_s, wanted, &got, err);
 
         w->ended = status != TT_OK || got < wanted;
@@ -107,7 +111,7 @@ enum tt_status tt_windows_resume(struct tt_windows *windows, int64_t first_frame
         if (before == 0)
             w->held = got;
     }
-    if (w->held < TT_CLIP_FRAMES)
+    if (w->held < w->whole)
         return tt_fail(err, TT_RETRY_LATER, "the video has %lld frames, fewer than were tracked before",
                        (long long)w->frames);
     return TT_OK;

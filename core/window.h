@@ -1,6 +1,6 @@
 /* core/window.h: long videos: overlapping windows of frames, and the stitching of their results.
  *
- *     tt_windows_open(&windows, overlap, read, user, err)
+ *     tt_windows_open(&windows, clip_frames, overlap, read, user, err)
  *     tt_stitch_open(&stitch, queries, spill_directory, err)
  *     while (tt_windows_next(windows, &window, err) == TT_OK && window.clip.frames > 0) {
  *         backend features(&window.clip, window.overlap)
@@ -13,9 +13,10 @@
  *     tt_stitch_finish(stitch, err)
  *     tt_stitch_read(stitch, ...)     any block of queries and frames
  *
- * Windows. The first is [0,47). Each next one starts `overlap` frames before the end of the one before. The
- * last one slides back so that it is whole: a video of 48 frames has [0,47) and [1,48). A video shorter than
- * 47 frames is one short window. The length of the video is not known before its end.
+ * Windows of clip_frames, as a rule 47. The first is [0,47). Each next one starts `overlap` frames before the
+ * end of the one before. The last one slides back so that it is whole: a video of 48 frames has [0,47) and
+ * [1,48). A video shorter than 47 frames is one short window. The length of the video is not known before its
+ * end.
  *
  * Stitching. Where a window shares n frames with what is stitched so far (n = window.overlap), its values
  * have the weight (i+1)/(n+1) in the i-th shared frame, i from 0, and the stitched ones the rest; x, y and
@@ -47,10 +48,10 @@ typedef enum tt_status tt_frames_read(void *user, uint8_t *rgb, double *time_s, 
 
 struct tt_windows;
 
-/* overlap: 0..46 frames, TT_REFUSE outside. read: called from tt_windows_next only. Memory: at most 18.5 MB.
- */
-enum tt_status tt_windows_open(struct tt_windows **windows, int overlap, tt_frames_read *read, void *user,
-                               struct tt_error *err);
+/* clip_frames: of a whole window, 1..TT_CLIP_FRAMES. overlap: 0..clip_frames-1. TT_REFUSE outside. read:
+ * called from tt_windows_next only. Memory: at most 18.5 MB. */
+enum tt_status tt_windows_open(struct tt_windows **windows, int clip_frames, int overlap,
+                               tt_frames_read *read, void *user, struct tt_error *err);
 
 /* The next window; behind the last one clip.frames is 0 (at once for a video without frames). A failure of
  * read is passed on and ends the windows. */

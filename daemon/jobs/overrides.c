@@ -4,7 +4,7 @@
  */
 #include "daemon/jobs/overrides.h"
 
-#include "core/clip.h"
+#include "core/install.h"
 #include "daemon/spool/internal.h"
 
 #include <errno.h>
@@ -15,32 +15,39 @@
 
 enum tt_status tt_overrides_check(const struct tt_config *config, struct tt_error *err)
 {
-    if (config->tracker.clip_frames != TT_CLIP_FRAMES)
-        return tt_fail(err, TT_REFUSE,
-                       "tracker.clip_frames: this version tracks %d frames together, not %lld",
-                       TT_CLIP_FRAMES, (long long)config->tracker.clip_frames);
     if (config->output.overlay)
         return tt_fail(err, TT_REFUSE, "output.overlay: this version writes no overlay");
     return TT_OK;
 }
 
+static bool has_other_model(const struct tt_config *own, const struct tt_config *base)
+{
+    return strcmp(own->tracker.model, base->tracker.model) != 0;
+}
+
 static enum tt_status check_against(const struct tt_config *own, const struct tt_config *base,
                                     const char *name, struct tt_error *err)
 {
-    if (strcmp(own->tracker.model, base->tracker.model) != 0)
-        return tt_fail(err, TT_BAD_INPUT, "%s: tracker.model: this version runs one model for all videos",
-                       name);
-    if (tt_overrides_check(own, err))
-        return tt_fail(err, TT_BAD_INPUT, "%s: what it wants cannot be done by this version", name);
-    return TT_OK;
+    char path[PATH_MAX];
+    enum tt_status status = tt_overrides_check(own, err);
+
+    if (!status && has_other_model(own, base))
+        status = tt_install_model(path, sizeof path, own->tracker.model, err);
+    if (!status)
+        return TT_OK;
+    tt_fail_within(err, "%s", name);
+    return err->status = TT_BAD_INPUT;
 }
 
-static void copy(struct tt_overrides *overrides, const struct tt_config *config)
+static void copy(struct tt_overrides *overrides, const struct tt_config *config, const struct tt_config *base)
 {
     *overrides = (struct tt_overrides){.formats = config->output.formats,
                                        .grid = config->tracker.grid,
+                                       .clip_frames = config->tracker.clip_frames,
                                        .overlap_frames = config->tracker.overlap_frames,
                                        .occlusion_threshold = config->tracker.occlusion_threshold};
+    if (has_other_model(config, base))
+        snprintf(overrides->model, sizeof overrides->model, "%s", config->tracker.model);
 }
 
 /* *own: owned by the caller; NULL: the directory has no file of its own. */
@@ -78,7 +85,7 @@ enum tt_status tt_overrides_read(struct tt_overrides *overrides, const struct tt
             status = check_against(own, config, name, err);
     }
     if (!status)
-        copy(overrides, own ? own : config);
+        copy(overrides, own ? own : config, config);
     tt_config_free(own);
     return status;
 }

@@ -6,17 +6,19 @@
 #include "config/config.h"
 #include "core/status.h"
 
+#include <limits.h>
 #include <stdint.h>
 
 struct tt_overrides {
     unsigned formats; /* 1 << enum tt_track_format */
-    int64_t grid, overlap_frames;
+    int64_t grid, clip_frames, overlap_frames;
     double occlusion_threshold;
+    char model[PATH_MAX]; /* "": the configuration's own, which workers are set up with */
 };
 
 /* source: the video's path relative to incoming/. Only the directory that the video lies in counts, and only
- * where spool.recursive is set. TT_BAD_INPUT: that file is wrong (the text says where), or it wants what this
- * version cannot do. */
+ * where spool.recursive is set. TT_BAD_INPUT: that file is wrong (the text says where), wants a model that is
+ * not installed, or what this version cannot do. */
 enum tt_status tt_overrides_read(struct tt_overrides *overrides, const struct tt_config *config,
                                  const char *source, struct tt_error *err);
 

@@ -131,6 +131,7 @@ static enum tt_status say_hello(struct tt_worker *worker, int64_t since_ms)
     if (status == TT_OK) {
         const struct tt_plan *plan = slot->ops->plan(slot->backend);
 
+        snprintf(worker->model, sizeof worker->model, "%s", worker->setup->model);
         hello->device = slot->ops->describe(slot->backend);
         hello->model = tt_weights_name(slot->weights);
         hello->model_sha256 = tt_weights_sha256(slot->weights);

@@ -1,10 +1,12 @@
 /* daemon/worker/serve.c: runs one job and tells of it.
  *
  * Everything is sent from the work loop, in the hooks of core/job. A job that finds device memory short
- * begins anew with smaller tiles; any other failure goes to the supervisor as it is. Exactly one DONE or
- * FAILED is sent for a job.
+ * begins anew with smaller tiles, one that wants another model opens it first; any other failure goes to the
+ * supervisor as it is. Exactly one DONE or FAILED is sent for a job.
  */
 #include "daemon/worker/serve.h"
+
+#include "daemon/worker/model.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -168,6 +170,7 @@ static struct tt_job make_job(struct serving *s)
         .grid = (int)order->grid,
         .frame = order->frame,
         .max_frames = order->max_frames,
+        .clip_frames = (int)order->clip_frames,
         .overlap_frames = (int)order->overlap_frames,
         .occlusion_threshold = (float)order->occlusion_threshold,
         .outputs = (int)order->outputs,
@@ -202,23 +205,36 @@ static enum tt_status shrink(const struct serving *s, struct tt_error *err)
     return TT_OK;
 }
 
+/* The job itself, begun anew with smaller tiles as long as the device's memory is short. */
+static enum tt_status track(struct serving *s, struct tt_job_report *report, struct tt_error *err)
+{
+    struct tt_worker *worker = s->worker;
+    struct tt_slot *slot = &worker->slot;
+    struct tt_job job = make_job(s);
+    enum tt_status status;
+
+    tt_prefetch_take(worker->prefetch, s->order, &job.ahead);
+    s->prefetched = job.ahead.decoder != NULL;
+    do {
+        status = tt_job_run(&job, slot->ops, slot->backend, slot->weights, report, err);
+        job.ahead.decoder = NULL;
+        s->prefetched = false;
+    } while (status == TT_SHRINK_TILE && (status = shrink(s, err)) == TT_OK);
+    return status;
+}
+
 enum tt_status tt_worker_serve(struct tt_worker *worker, const struct tt_message_job *order)
 {
     struct serving s = {.worker = worker, .order = order, .since_ms = now_ms(), .stage = TT_JOB_STAGES};
-    struct tt_slot *slot = &worker->slot;
     struct tt_job_report report;
-    struct tt_job job = make_job(&s);
     struct tt_error err = {.text = ""};
     enum tt_failed_cause cause;
     enum tt_status status;
 
-    tt_prefetch_take(worker->prefetch, order, &job.ahead);
-    s.prefetched = job.ahead.decoder != NULL;
-    do {
-        status = tt_job_run(&job, slot->ops, slot->backend, slot->weights, &report, &err);
-        job.ahead.decoder = NULL;
-        s.prefetched = false;
-    } while (status == TT_SHRINK_TILE && (status = shrink(&s, &err)) == TT_OK);
+    tell_progress(&s, &(struct tt_job_progress){.stage = TT_JOB_OPENING});
+    status = tt_worker_use_model(worker, order, &err);
+    if (status == TT_OK)
+        status = track(&s, &report, &err);
     cause = tt_control_job_over(worker->control);
     if (status == TT_OK)
         tell_done(&s, &report);

@@ -13,6 +13,7 @@ struct tt_worker {
     const struct tt_message_setup *setup;
     struct tt_log *log;
     struct tt_slot slot;
+    char model[TT_MESSAGE_TEXT_MAX + 1]; /* that the slot holds, as it was asked for; "": none */
     struct tt_prefetch *prefetch;
     struct tt_control *control;
 };

@@ -105,14 +105,14 @@ class Jobs(DaemonFolder):
     def test_a_directory_has_its_own_options(self):
         daemon = self.daemon(spool={"recursive": True}).start()
         for name, text in (("good", "tracker: {grid: 4}\n"), ("bad", "tracker: {grud: 4}\n"),
-                           ("other", "tracker: {model: tiletrack-base}\n")):
+                           ("other", "tracker: {model: not-installed}\n")):
             daemon.path("incoming", name).mkdir()
             daemon.path("incoming", name, "tiletrack.yaml").write_text(text)
             daemon.drop(f"{name}.mp4", into=f"incoming/{name}")
         daemon.event("job_done", file="good/good.mp4")
         self.assertIn("grud", daemon.event("job_quarantined", file="bad/bad.mp4")["cause"])
         self.assertIn("tiletrack.yaml:1:", daemon.event("job_quarantined", file="bad/bad.mp4")["cause"])
-        self.assertIn("one model", daemon.event("job_quarantined", file="other/other.mp4")["cause"])
+        self.assertIn("not-installed", daemon.event("job_quarantined", file="other/other.mp4")["cause"])
         self.assertEqual(daemon.names("tracks/good"), ["good.tracks.npz"])
 
     def test_the_input_changes_while_it_is_tracked(self):

@@ -130,9 +130,9 @@ class Start(DaemonFolder):
         text = self.refused(daemon)
         self.assertIn("setle_ms", text)
         self.assertRegex(text, r"tiletrack.yaml:\d+:\d+: ")
-        daemon = self.daemon(tracker={"clip_frames": 24})
+        daemon = self.daemon(output={"overlay": True})
         self.refused(daemon)
-        self.assertIn("clip_frames", daemon.events("daemon_refused")[0]["cause"])
+        self.assertIn("overlay", daemon.events("daemon_refused")[0]["cause"])
 
     def test_only_one_of_a_spool(self):
         daemon = self.daemon().start()

@@ -48,6 +48,7 @@ static const struct wrong wrongs[] = {
     {"spool: {patterns: [a/b]}\n", 1, 20, "without a slash"},
     {"spool: {patterns: [*.mp4]}\n", 1, 21, "put it in quotes"},
     {"tracker: {model: ../secret}\n", 1, 18, "a model's name"},
+    {"tracker: {model: a.safetensors}\n", 1, 18, "a model's name"},
     {"tracker: {occlusion_threshold: 1.01}\n", 1, 32, "a number, 0 to 1"},
     {"tracker: {occlusion_threshold: 0,5}\n", 1, 34, "unknown key `5`"},
     {"tracker: {occlusion_threshold: nan}\n", 1, 32, "a number, 0 to 1"},

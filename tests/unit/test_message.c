@@ -24,9 +24,11 @@ static const struct tt_message examples[] = {
               "/work/k3v9/video",
               "/work/k3v9/queries.csv",
               "/work/k3v9/mask.png",
+              "tiletrack-base",
               16,
               5,
               600,
+              40,
               8,
               0.5,
               2,
@@ -73,11 +75,12 @@ static bool same_decoder(const struct tt_message_decoder *a, const struct tt_mes
 
 static bool same_job(const struct tt_message *a, const struct tt_message *b)
 {
-    bool same = TXT(job.id) && TXT(job.video) && TXT(job.queries) && TXT(job.mask) && NUM(job.grid) &&
-                NUM(job.frame) && NUM(job.max_frames) && NUM(job.overlap_frames) &&
-                NUM(job.occlusion_threshold) && NUM(job.outputs) && TXT(job.temporary_directory) &&
-                TXT(job.checkpoint) && NUM(job.checkpoint_ms) && NUM(job.deadline_ms) &&
-                NUM(job.deadline_frame_ms) && same_decoder(&a->body.job.decoder, &b->body.job.decoder);
+    bool same = TXT(job.id) && TXT(job.video) && TXT(job.queries) && TXT(job.mask) && TXT(job.model) &&
+                NUM(job.grid) && NUM(job.frame) && NUM(job.max_frames) && NUM(job.clip_frames) &&
+                NUM(job.overlap_frames) && NUM(job.occlusion_threshold) && NUM(job.outputs) &&
+                TXT(job.temporary_directory) && TXT(job.checkpoint) && NUM(job.checkpoint_ms) &&
+                NUM(job.deadline_ms) && NUM(job.deadline_frame_ms) &&
+                same_decoder(&a->body.job.decoder, &b->body.job.decoder);
 
     for (int i = 0; i < TT_MESSAGE_OUTPUTS; i++)
         same = same && NUM(job.output[i].format) && TXT(job.output[i].path);
@@ -345,7 +348,7 @@ static void out_of_range(void **state)
     /* every text at its longest fits */
     message = examples[TT_MESSAGE_JOB - 1];
     message.body.job.id = message.body.job.video = message.body.job.queries = message.body.job.mask =
-        message.body.job.temporary_directory = message.body.job.checkpoint = longest;
+        message.body.job.model = message.body.job.temporary_directory = message.body.job.checkpoint = longest;
     for (int i = 0; i < TT_MESSAGE_OUTPUTS; i++)
         message.body.job.output[i].path = longest;
     encode(&message);

@@ -25,6 +25,8 @@ struct video {
     bool ended; /* came back short or failed: must not be read again */
 };
 
+static int clip_frames = TT_CLIP_FRAMES; /* of whole windows, in the tests that vary it */
+
 static double time_of(int64_t frame)
 {
     return 5 + (double)frame / 30 + (double)(frame % 3) / 1000;
@@ -57,7 +59,7 @@ static struct tt_windows *open_windows(struct video *video, int overlap, int64_t
     struct tt_error err;
 
     *video = (struct video){.frames = frames, .fails_at = -1};
-    assert_int_equal(tt_windows_open(&windows, overlap, read_video, video, &err), TT_OK);
+    assert_int_equal(tt_windows_open(&windows, clip_frames, overlap, read_video, video, &err), TT_OK);
     return windows;
 }
 
@@ -71,10 +73,10 @@ static int plan_windows(int64_t frames, int overlap, int64_t starts[WINDOWS_MAX]
 {
     int count = 0;
 
-    *length = frames < TT_CLIP_FRAMES ? (int)frames : TT_CLIP_FRAMES;
+    *length = frames < clip_frames ? (int)frames : clip_frames;
     if (frames == 0)
         return 0;
-    for (int64_t start = 0; start + *length <= frames; start += TT_CLIP_FRAMES - overlap)
+    for (int64_t start = 0; start + *length <= frames; start += clip_frames - overlap)
         starts[count++] = start;
     if (starts[count - 1] + *length < frames)
         starts[count++] = frames - *length;
@@ -152,8 +154,11 @@ static void refuses_impossible_overlaps(void **state)
     struct tt_error err;
 
     (void)state;
-    assert_int_equal(tt_windows_open(&windows, -1, read_video, NULL, &err), TT_REFUSE);
-    assert_int_equal(tt_windows_open(&windows, 47, read_video, NULL, &err), TT_REFUSE);
+    assert_int_equal(tt_windows_open(&windows, 47, -1, read_video, NULL, &err), TT_REFUSE);
+    assert_int_equal(tt_windows_open(&windows, 47, 47, read_video, NULL, &err), TT_REFUSE);
+    assert_int_equal(tt_windows_open(&windows, 24, 24, read_video, NULL, &err), TT_REFUSE);
+    assert_int_equal(tt_windows_open(&windows, 48, 8, read_video, NULL, &err), TT_REFUSE);
+    assert_int_equal(tt_windows_open(&windows, 0, 0, read_video, NULL, &err), TT_REFUSE);
     assert_null(windows);
     tt_windows_close(NULL);
 }
@@ -315,6 +320,23 @@ static void stitches_windows(void **state)
         expect_stitched(1, 1, frames, 8);
     expect_stitched(250, 100, 300, 8); /* more than one scratch of 4096 estimates */
     expect_stitched(4, 4, 3000, 8);
+}
+
+/* The same rules for windows of fewer frames. */
+static void windows_may_be_shorter(void **state)
+{
+    static const int clips[] = {8, 24, 46};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof clips / sizeof clips[0]; i++) {
+        clip_frames = clips[i];
+        for (int64_t frames = 0; frames < 120; frames += 1 + frames % 3)
+            for (int overlap = 0; overlap < clip_frames; overlap += 7)
+                expect_windows(frames, overlap);
+        for (int64_t frames = 1; frames < 100; frames += 11)
+            expect_stitched(3, 2, frames, clip_frames / 3);
+    }
+    clip_frames = TT_CLIP_FRAMES;
 }
 
 /* The rule by hand: one query, 48 frames, windows [0,47) and [1,48), 46 frames shared. */
@@ -516,6 +538,7 @@ int main(void)
         cmocka_unit_test(refuses_impossible_overlaps),
         cmocka_unit_test(passes_a_reader_s_failure_on),
         IN_DIRECTORY(stitches_windows),
+        IN_DIRECTORY(windows_may_be_shorter),
         IN_DIRECTORY(weighs_the_overlap_linearly),
         IN_DIRECTORY(keeps_the_bits_of_windows_that_agree),
         IN_DIRECTORY(refuses_windows_out_of_order),
