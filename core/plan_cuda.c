@@ -326,8 +326,13 @@ void tt_plan_each_kernel(const struct tt_plan *plan, const struct tt_model_shape
     count_backbone(&c);
     count(&c, TT_STAGE_SUPPORT, TT_LEVELS * tiles, queries * 7.0 * TT_SUPPORT_FLOATS, 1e18,
           queries * TT_SUPPORT_FLOATS * (4.0 * k->value + 4), "supports");
-    count(&c, TT_STAGE_COST, tiles, queries * frames * 2.0 * (64 * 64 * 128 + 32 * 32 * 256), frames * maps,
-          frames * maps * ((plan->queries + 7) / 8), "first estimate"); /* eight query points a block */
+    /* eight query points a block, all of a frame before the next: its maps come once a tile */
+    count(&c, TT_STAGE_COST, tiles, queries * frames * 2.0 * (64 * 64 * 128 + 32 * 32 * 256), 1e18,
+          frames * maps *
+              (maps > (double)plan->device.l2_bytes ? queries / 8
+               : tiles > 1                          ? tiles
+                                                    : 1),
+          "first estimate");
     count_correlation(&c, queries * TT_REFINEMENTS);
     count_mixer(&c, queries * TT_REFINEMENTS);
 }
