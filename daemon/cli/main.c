@@ -9,9 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct cli_command *const commands[] = {&cli_track, &cli_submit,   &cli_status,
-                                                     &cli_retry, &cli_cancel,   &cli_check,
-                                                     &cli_plan,  &cli_selftest, &cli_report, &cli_export};
+static const struct cli_command *const commands[] = {&cli_track,  &cli_submit, &cli_status, &cli_retry,
+                                                     &cli_cancel, &cli_check,  &cli_plan,   &cli_selftest,
+                                                     &cli_report, &cli_export};
 enum { COMMANDS = sizeof commands / sizeof commands[0] };
 
 static void print_help(FILE *out)
