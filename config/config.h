@@ -26,6 +26,8 @@ struct tt_config_list {
     int count;
 };
 
+enum tt_config_arch { TT_ARCH_NATIVE, TT_ARCH_SM_75 };
+
 enum tt_config_precision { TT_PRECISION_AUTO, TT_PRECISION_FP16, TT_PRECISION_FP32 };
 
 /* One worker's device: a GPU, or some threads of the CPU. */
@@ -36,6 +38,7 @@ struct tt_config_device {
     struct {
         int64_t queries, frames; /* 0: the plan decides */
     } tile;
+    enum tt_config_arch arch;
 };
 
 /* Owns everything in it. Never changed once it is built. */

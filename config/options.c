@@ -184,6 +184,8 @@ const struct tt_option tt_device_options[] = {
      .help = "How many query points are worked on together. `auto` fits the caches of the device."},
     {DEVICE(INT, tile.frames, "tile.frames"), RANGE(1, TT_CLIP_FRAMES), .initial = "auto", .flags = AUTO,
      .help = "How many frames are worked on together."},
+    {DEVICE(CHOICE, arch, "arch"), WORDS("native", "sm_75"), .initial = "native",
+     .help = "`sm_75` runs what a T4 runs, within its 64 KiB of shared memory, on a newer GPU: for tests."},
 };
 const int tt_device_options_count = sizeof tt_device_options / sizeof tt_device_options[0];
 

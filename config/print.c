@@ -144,7 +144,10 @@ static void print_device(FILE *file, const struct tt_config_device *device)
         if (option->type == TT_OPTION_GPU ? !device->gpu
                                           : strcmp(option->path, "cpu") == 0 && device->cpu_threads < 0)
             continue;
-        fputs(between, file);
+        if (in_section && !dot)
+            fputs("}, ", file);
+        else
+            fputs(between, file);
         if (dot && !in_section)
             fprintf(file, "%.*s: {", (int)(dot - option->path), option->path);
         in_section = dot != NULL;

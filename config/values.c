@@ -292,7 +292,7 @@ static bool set_list(struct tt_reading *reading, const struct tt_option *option,
 static void set_device(struct tt_reading *reading, const struct tt_node *node,
                        struct tt_config_device *device)
 {
-    enum { GPU, CPU, PRECISION, OPTIONS_MAX = 8 }; /* the order of tt_device_options */
+    enum { GPU, CPU, PRECISION, ARCH = 5, OPTIONS_MAX = 8 }; /* the order of tt_device_options */
     const struct tt_node *nodes[OPTIONS_MAX] = {NULL};
     bool gpu, cpu;
 
@@ -318,6 +318,9 @@ static void set_device(struct tt_reading *reading, const struct tt_node *node,
     else if (cpu && device->precision == TT_PRECISION_FP16)
         tt_problem_add(reading->problems, nodes[PRECISION]->line, nodes[PRECISION]->column,
                        "the CPU computes in fp32 only: leave `precision` away");
+    else if (cpu && device->arch != TT_ARCH_NATIVE)
+        tt_problem_add(reading->problems, nodes[ARCH]->line, nodes[ARCH]->column,
+                       "`arch` is for GPUs: leave it away");
 }
 
 static bool set_devices(struct tt_reading *reading, const struct tt_option *option,

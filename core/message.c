@@ -61,6 +61,7 @@ static const struct field setup_fields[] = {
     IS(setup.supervisor, 1, INT32_MAX),
     TEXT_AT(setup.backend),
     TEXT_AT(setup.select),
+    TEXT_AT(setup.arch),
     IS(setup.threads, 0, 1024),
     PLAN_AT(setup),
     TEXT_AT(setup.model),

@@ -76,7 +76,7 @@
 enum {
     TT_MESSAGE_FD = 3,
     TT_MESSAGE_MAGIC = 0x57545454, /* "TTTW" in memory */
-    TT_MESSAGE_VERSION = 2,        /* raised with every change of this file */
+    TT_MESSAGE_VERSION = 3,        /* raised with every change of this file */
     TT_MESSAGE_HEADER_BYTES = 12,
     TT_MESSAGE_TEXT_MAX = 4095, /* PATH_MAX without its NUL */
     TT_MESSAGE_BODY_MAX = 65536,
@@ -128,6 +128,7 @@ struct tt_message_setup {
     int64_t supervisor;   /* process id; if that is not the worker's parent, it is gone already */
     const char *backend;  /* "cpu", or the plug-in's name: "cuda" */
     const char *select;   /* CUDA: index, UUID or PCI address; "": the first */
+    const char *arch;     /* CUDA: "sm_75" for a T4's path on a newer card; "": native */
     int64_t threads;      /* CPU; 0: all */
     int64_t precision;    /* enum tt_precision */
     int64_t tile_queries; /* 0: the plan decides */

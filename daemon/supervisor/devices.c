@@ -142,6 +142,7 @@ static enum tt_status choose_named(struct tt_device_choice *choices, const struc
         *choice = (struct tt_device_choice){.gpu = item->gpu != NULL,
                                             .threads = item->gpu ? 0 : item->cpu_threads,
                                             .precision = tt_config_device_precision(item),
+                                            .sm_75 = item->arch == TT_ARCH_SM_75,
                                             .tile_queries = item->tile.queries,
                                             .tile_frames = item->tile.frames};
         if (item->gpu)

@@ -16,6 +16,7 @@ struct tt_device_choice {
     bool gpu;
     int64_t threads; /* of the CPU; 0: all */
     enum tt_precision precision;
+    bool sm_75;                        /* a T4's path on a newer GPU */
     int64_t tile_queries, tile_frames; /* 0: the plan decides */
 };
 

@@ -112,6 +112,7 @@ static void say_setup(struct tt_slot *slot)
         .supervisor = getpid(),
         .backend = choice->gpu ? "cuda" : "cpu",
         .select = choice->select,
+        .arch = choice->sm_75 ? "sm_75" : "",
         .threads = choice->threads,
         .precision = choice->precision,
         .tile_queries = choice->tile_queries,

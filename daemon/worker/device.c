@@ -86,6 +86,7 @@ enum tt_status tt_slot_open(struct tt_slot *slot, const struct tt_message_setup 
         .options = {.tile = {.queries = (int)setup->tile_queries, .frames = (int)setup->tile_frames},
                     .precision = (enum tt_precision)setup->precision,
                     .threads = (int)setup->threads,
+                    .arch = setup->arch[0] ? setup->arch : NULL,
                     .select = setup->select[0] ? setup->select : NULL,
                     .stop = stop}};
     char path[PATH_MAX];

@@ -12,7 +12,7 @@ from programs import BIN, SOURCE
 
 WORKER = BIN / "tiletrack-worker"
 MODEL = SOURCE / "models" / "tiletrack-small.safetensors"
-MAGIC, VERSION = 0x57545454, 2
+MAGIC, VERSION = 0x57545454, 3
 OK, BAD_INPUT, RETRY_LATER, SHRINK_TILE, RESTART_WORKER, REFUSE, INTERRUPTED = range(7)
 STAGES = ("opening", "supports", "skipping", "decoding", "tracking", "writing")
 CANCELLED, DEADLINE, SHUTDOWN = 1, 2, 3
@@ -21,7 +21,7 @@ DECODER = "threads resize max_pixels decode_frames memory_bytes cpu_seconds stal
 PLAN = "precision tile_queries tile_frames"
 # Fields in the order of core/message.h: a plain name is a number, $ a text, % a real number.
 FIELDS = {
-    "setup": f"$worker supervisor $backend $select threads {PLAN} $model $lock heartbeat_ms log_level log_format "
+    "setup": f"$worker supervisor $backend $select $arch threads {PLAN} $model $lock heartbeat_ms log_level log_format "
              "$log_file log_burst",
     "job": "$id $video $queries $mask $model grid frame max_frames clip_frames overlap_frames %occlusion_threshold outputs "
            "format0 $path0 format1 $path1 format2 $path2 $temporary_directory $checkpoint checkpoint_ms "

@@ -23,9 +23,9 @@ import time
 NAMES = "none setup job prefetch cancel ping reopen_log shutdown hello started progress warning done failed pong"
 TYPES = {name: number for number, name in enumerate(NAMES.split())}
 OK, BAD_INPUT, RETRY_LATER, _, RESTART_WORKER, REFUSE, INTERRUPTED = range(7)
-MAGIC, VERSION = 0x57545454, 2
+MAGIC, VERSION = 0x57545454, 3
 DECODER = "i" * 7
-FORMS = {"setup": "tittiiiittiiiti", "job": "tttttiiiiidi" + "it" * 3 + "tti" + DECODER + "ii",
+FORMS = {"setup": "titttiiiittiiiti", "job": "tttttiiiiidi" + "it" * 3 + "tti" + DECODER + "ii",
          "prefetch": "tt" + DECODER, "cancel": "t", "ping": "i", "reopen_log": "", "shutdown": "i"}
 
 

@@ -86,16 +86,18 @@ static void named_devices_are_taken_as_they_are(void **state)
 {
     struct tt_device_choice *choices;
 
-    assert_int_equal(choose(&choices,
-                            "devices:\n  - {gpu: 3, precision: fp32, tile: {queries: 32, frames: 4}}\n"
-                            "  - {gpu: GPU-8f6c1234-aaaa-bbbb-cccc-0123456789ab}\n"
-                            "  - {gpu: \"0000:3b:00.0\"}\n  - {cpu: 2}\n  - {cpu: 4}\n",
-                            *state),
-                     5);
+    assert_int_equal(
+        choose(&choices,
+               "devices:\n  - {gpu: 3, precision: fp32, tile: {queries: 32, frames: 4}, arch: sm_75}\n"
+               "  - {gpu: GPU-8f6c1234-aaaa-bbbb-cccc-0123456789ab}\n"
+               "  - {gpu: \"0000:3b:00.0\"}\n  - {cpu: 2}\n  - {cpu: 4}\n",
+               *state),
+        5);
     assert_string_equal(choices[0].name, "gpu3");
     assert_int_equal(choices[0].precision, TT_FP32);
     assert_int_equal(choices[0].tile_queries, 32);
     assert_int_equal(choices[0].tile_frames, 4);
+    assert_true(choices[0].sm_75 && !choices[1].sm_75);
     assert_string_equal(choices[1].name, "gpu-8f6c1234");
     assert_string_equal(choices[1].select, "GPU-8f6c1234-aaaa-bbbb-cccc-0123456789ab");
     assert_string_equal(choices[2].name, "gpu-0000_3b_00.0");

@@ -17,8 +17,8 @@
 
 static const struct tt_message examples[] = {
     {TT_MESSAGE_SETUP,
-     {.setup = {"gpu0", 41, "cuda", "GPU-8f", 3, 1, 128, 12, "/m/x.safetensors", "/run/gpu0.lock", 900, 2, 1,
-                "/var/log/tt.log", 77}}},
+     {.setup = {"gpu0", 41, "cuda", "GPU-8f", "sm_75", 3, 1, 128, 12, "/m/x.safetensors", "/run/gpu0.lock",
+                900, 2, 1, "/var/log/tt.log", 77}}},
     {TT_MESSAGE_JOB,
      {.job = {"k3v9",
               "/work/k3v9/video",
@@ -98,9 +98,9 @@ static bool same_hello(const struct tt_message *a, const struct tt_message *b)
 static bool same_setup(const struct tt_message *a, const struct tt_message *b)
 {
     return TXT(setup.worker) && NUM(setup.supervisor) && TXT(setup.backend) && TXT(setup.select) &&
-           NUM(setup.threads) && NUM(setup.precision) && NUM(setup.tile_queries) && NUM(setup.tile_frames) &&
-           TXT(setup.model) && TXT(setup.lock) && NUM(setup.heartbeat_ms) && NUM(setup.log_level) &&
-           NUM(setup.log_format) && TXT(setup.log_file) && NUM(setup.log_burst);
+           TXT(setup.arch) && NUM(setup.threads) && NUM(setup.precision) && NUM(setup.tile_queries) &&
+           NUM(setup.tile_frames) && TXT(setup.model) && TXT(setup.lock) && NUM(setup.heartbeat_ms) &&
+           NUM(setup.log_level) && NUM(setup.log_format) && TXT(setup.log_file) && NUM(setup.log_burst);
 }
 
 static bool same(const struct tt_message *a, const struct tt_message *b)
