@@ -38,10 +38,25 @@ __device__ __forceinline__ float tt_power_of_2(float x)
     return y;
 }
 
+/* Two halfs of a row of an 8×8 matrix in each lane become two of a row of its transpose. */
+__device__ __forceinline__ uint32_t tt_transpose(uint32_t x)
+{
+    uint32_t y;
+    asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(y) : "r"(x));
+    return y;
+}
+
 /* A barrier of `threads` threads (whole warps) of a block; number: 1 to 15. */
 __device__ __forceinline__ void tt_barrier(int number, int threads)
 {
     asm volatile("bar.sync %0, %1;" : : "r"(number), "r"(threads) : "memory");
+}
+
+/* Counts towards such a barrier without waiting for it: what this thread wrote before is there for those that
+ * wait. */
+__device__ __forceinline__ void tt_arrive(int number, int threads)
+{
+    asm volatile("bar.arrive %0, %1;" ::"r"(number), "r"(threads) : "memory");
 }
 
 __device__ __forceinline__ float tt_gelu(float x)

@@ -41,12 +41,9 @@ __device__ __forceinline__ float patch_sum(float x)
     return x + __shfl_xor_sync(0xffffffffu, x, 16);
 }
 
-/* Two values of a row of an 8×8 matrix in each lane become two of a row of its transpose. */
 __device__ __forceinline__ uint32_t transposed(float a, float b)
 {
-    uint32_t x;
-    asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(x) : "r"(tt_pack(a, b)));
-    return x;
+    return tt_transpose(tt_pack(a, b));
 }
 
 /* c[eight patches][..] += weights · values, for 16 patches. */

@@ -188,9 +188,8 @@ static int normed(struct tt_gpu *gpu, const struct tt_gpu_norm *norm, const stru
     return tt_k_product_f16(&p, gpu->mma, gpu->stream);
 }
 
-/* h = in · weight + bias [+ h] */
-static int added(struct tt_gpu *gpu, const void *in, const struct tt_gpu_product *w, int rows, int in_width,
-                 int add)
+/* h = in · weight + bias */
+static int product(struct tt_gpu *gpu, const void *in, const struct tt_gpu_product *w, int rows, int in_width)
 {
     const struct tt_k_product_f16 p = {.a = in,
                                        .weight = w->weight,
@@ -199,8 +198,7 @@ static int added(struct tt_gpu *gpu, const void *in, const struct tt_gpu_product
                                        .width = gpu->shape->width,
                                        .rows = rows,
                                        .k = in_width,
-                                       .n = gpu->shape->width,
-                                       .add = add};
+                                       .n = gpu->shape->width};
 
     return tt_k_product_f16(&p, gpu->mma, gpu->stream);
 }
@@ -209,6 +207,13 @@ static int layer(struct tt_gpu *gpu, const struct tt_gpu_layer *w, int queries, 
 {
     struct tt_gpu_track *t = &gpu->track;
     int rows = queries * frames, width = gpu->shape->width;
+    const struct tt_k_attend_f16 attend = {.qkv = t->qkv,
+                                           .weight = w->final.weight,
+                                           .bias = w->final.bias,
+                                           .h = t->h,
+                                           .queries = queries,
+                                           .frames = frames,
+                                           .width = width};
     const struct tt_k_mlp_f16 mlp = {.h = t->h,
                                      .gamma = w->norm[1].gamma,
                                      .beta = w->norm[1].beta,
@@ -221,10 +226,7 @@ static int layer(struct tt_gpu *gpu, const struct tt_gpu_layer *w, int queries, 
     int error = normed(gpu, &w->norm[0], &w->qkv, t->qkv, rows, 3 * width);
 
     if (!error)
-        error =
-            tt_k_attention_f16(t->qkv, t->mixed, queries, frames, gpu->shape->heads, gpu->mma, gpu->stream);
-    if (!error)
-        error = added(gpu, t->mixed, &w->final, rows, width, 1);
+        error = tt_k_attend_f16(&attend, gpu->mma, gpu->stream);
     return error ? error : tt_k_mlp_f16(&mlp, gpu->mma, gpu->stream);
 }
 
@@ -243,7 +245,7 @@ static int refine(struct tt_gpu *gpu, int queries, int frames)
     if (!error)
         error = tt_k_tokens_f16(t->state, t->tokens, queries, frames, gpu->stream);
     if (!error)
-        error = added(gpu, t->tokens, &w->input, rows, TT_K_TOKEN, 0);
+        error = product(gpu, t->tokens, &w->input, rows, TT_K_TOKEN);
     for (int i = 0; i < TT_MIXER_LAYERS && !error; i++)
         error = layer(gpu, &w->layer[i], queries, frames);
     return error ? error

@@ -14,9 +14,7 @@
 namespace
 {
 
-enum { MW = 2 };
-
-template <int WIDTH> struct tile {
+template <int WIDTH, int MW> struct tile {
     enum {
         TILES = WIDTH == 256 ? 3 : 2,
         NW = WIDTH / 64,
@@ -50,10 +48,11 @@ __device__ __forceinline__ void store_half(const struct tt_k_product_f16 &g, con
     }
 }
 
-template <bool K16, int WIDTH>
-__global__ void __launch_bounds__(tile<WIDTH>::THREADS, 1) product_normed(const struct tt_k_product_f16 g)
+template <bool K16, int WIDTH, int MW>
+__global__ void __launch_bounds__(tile<WIDTH, MW>::THREADS, MW == 1 ? 2 : 1)
+    product_normed(const struct tt_k_product_f16 g)
 {
-    typedef tile<WIDTH> t;
+    typedef tile<WIDTH, MW> t;
     enum { TILES = t::TILES, LINE = 2 * WIDTH + 16, STEPS = WIDTH / 16, AHEAD = WIDTH == 256 ? 3 : 2 };
     extern __shared__ __align__(16) unsigned char shared[];
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, wm = warp % MW, wn = warp / MW;
@@ -94,10 +93,11 @@ __global__ void __launch_bounds__(tile<WIDTH>::THREADS, 1) product_normed(const 
     }
 }
 
-template <bool K16, int WIDTH>
-__global__ void __launch_bounds__(tile<WIDTH>::THREADS, 1) product_added(const struct tt_k_product_f16 g)
+template <bool K16, int WIDTH, int MW>
+__global__ void __launch_bounds__(tile<WIDTH, MW>::THREADS, MW == 1 ? 2 : 1)
+    product_added(const struct tt_k_product_f16 g)
 {
-    typedef tile<WIDTH> t;
+    typedef tile<WIDTH, MW> t;
     enum {
         TILES = t::TILES,
         CHUNK = t::CHUNK,
@@ -180,19 +180,20 @@ cudaError_t launch(K *kernel, int rows, int threads, size_t bytes, const struct 
     return cudaGetLastError();
 }
 
-template <int WIDTH> cudaError_t choose(const struct tt_k_product_f16 *g, enum tt_k_mma mma, void *stream)
+template <int WIDTH, int MW>
+cudaError_t choose(const struct tt_k_product_f16 *g, enum tt_k_mma mma, void *stream)
 {
-    typedef tile<WIDTH> t;
+    typedef tile<WIDTH, MW> t;
     if (g->h) {
         if (g->n % WIDTH || g->n < WIDTH || !g->half)
             return cudaErrorInvalidValue;
-        return launch(mma == TT_MMA_K16 ? product_normed<true, WIDTH> : product_normed<false, WIDTH>, t::ROWS,
-                      t::THREADS, t::NORMED, g, stream);
+        return launch(mma == TT_MMA_K16 ? product_normed<true, WIDTH, MW> : product_normed<false, WIDTH, MW>,
+                      t::ROWS, t::THREADS, t::NORMED, g, stream);
     }
     if (g->k % 32 || g->k < 32 || g->n != WIDTH || !g->out)
         return cudaErrorInvalidValue;
-    return launch(mma == TT_MMA_K16 ? product_added<true, WIDTH> : product_added<false, WIDTH>, t::ROWS,
-                  t::THREADS, t::ADDED, g, stream);
+    return launch(mma == TT_MMA_K16 ? product_added<true, WIDTH, MW> : product_added<false, WIDTH, MW>,
+                  t::ROWS, t::THREADS, t::ADDED, g, stream);
 }
 
 } // namespace
@@ -202,6 +203,8 @@ extern "C" int tt_k_product_f16(const struct tt_k_product_f16 *g, enum tt_k_mma 
     if (g->rows < 1)
         return cudaErrorInvalidValue;
     if (g->width == 256)
-        return choose<256>(g, mma, stream);
-    return g->width == 384 ? choose<384>(g, mma, stream) : cudaErrorInvalidValue;
+        return g->half_blocks ? choose<256, 1>(g, mma, stream) : choose<256, 2>(g, mma, stream);
+    if (g->width == 384)
+        return g->half_blocks ? choose<384, 1>(g, mma, stream) : choose<384, 2>(g, mma, stream);
+    return cudaErrorInvalidValue;
 }

@@ -46,7 +46,8 @@ static void check_product(int width, int rows, int k, int n, int normed, int add
                                        .rows = rows,
                                        .k = k,
                                        .n = n,
-                                       .add = add};
+                                       .add = add,
+                                       .half_blocks = rows % 2};
     KERN_RUN(out, tt_k_product_f16(&p, mma, NULL));
     /* Tensor cores cut their sums off: half a unit of FP32 on average for each of the steps, which begin with
      * bias and residual. FP16 results, and rows rounded after their norm, are half a unit of FP16 off. */
@@ -59,12 +60,16 @@ static void check_product(int width, int rows, int k, int n, int normed, int add
 
 void check_product_f16(enum tt_k_mma mma)
 {
-    check_product(256, 200, 256, 768, 1, 0, mma);
+    check_product(256, 200, 256, 768, 1, 0, mma); /* an odd number of rows: in half blocks */
+    check_product(256, 101, 256, 512, 1, 0, mma);
+    check_product(256, 101, 256, 256, 0, 1, mma);
     check_product(256, 96, 256, 256, 1, 0, mma);
     check_product(256, 200, 864, 256, 0, 0, mma);
     check_product(256, 96, 256, 256, 0, 1, mma);
     check_product(256, 1, 32, 256, 0, 1, mma);
     check_product(384, 150, 384, 1152, 1, 0, mma);
+    check_product(384, 49, 384, 768, 1, 0, mma);
+    check_product(384, 49, 384, 384, 0, 1, mma);
     check_product(384, 64, 384, 384, 1, 0, mma);
     check_product(384, 150, 864, 384, 0, 0, mma);
     check_product(384, 64, 384, 384, 0, 1, mma);
@@ -143,4 +148,41 @@ void check_mlp_f16(enum tt_k_mma mma)
     check_mlp(384, TT_MLP_384_2x32, 150, mma);
     check_mlp(384, TT_MLP_384_32, 33, mma);
     check_mlp(384, TT_MLP_384_48, 50, mma);
+}
+
+static void check_attend(int width, int queries, int frames, enum tt_k_mma mma)
+{
+    const int rows = queries * frames;
+    const size_t n = (size_t)rows * width, weights = (size_t)width * width;
+    float *qkv = kern_random(n * 3, 2.0f), *w = kern_random(weights, 2.0f / sqrtf((float)width));
+    const float *bias = kern_random((size_t)width, 1.0f), *h = kern_random(n, 1.0f);
+    const uint16_t *qkv_h = kern_to_half(qkv, n * 3);
+    double *mixed = kern_zeros(n * sizeof(*mixed)), *want = kern_zeros(n * sizeof(*want));
+    kern_to_half(w, weights);
+    ref_attention(mixed, qkv, queries, frames, width / 64);
+    multiply(want, mixed, w, bias, rows, width, width);
+    for (size_t i = 0; i < n; i++)
+        want[i] += h[i];
+    struct kern_out out = kern_output(n * 4, h);
+    const struct tt_k_attend_f16 a = {.qkv = kern_upload(qkv_h, n * 6),
+                                      .weight = packed_matrix(w, width, width),
+                                      .bias = kern_upload(bias, sizeof(float) * width),
+                                      .h = out.device,
+                                      .queries = queries,
+                                      .frames = frames,
+                                      .width = width};
+    KERN_RUN(out, tt_k_attend_f16(&a, mma, NULL));
+    /* weights of the softmax and the heads' values are rounded to FP16 */
+    kern_verdict(&out, want, n, 0, 7e-4, 7e-3, "attend_f16 k%d %d queries %d frames, width %d",
+                 mma == TT_MMA_K16 ? 16 : 8, queries, frames, width);
+    kern_free_all();
+}
+
+void check_attend_f16(enum tt_k_mma mma)
+{
+    check_attend(256, 3, 47, mma);
+    check_attend(384, 2, 48, mma);
+    check_attend(384, 2, 17, mma);
+    check_attend(256, 5, 3, mma);
+    check_attend(384, 1, 1, mma);
 }
