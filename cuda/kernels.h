@@ -52,6 +52,8 @@ enum tt_k_conv_variant {
     TT_CONV_S2_128x128_C32, /* stride 2, padding 0 before and 1 behind */
     TT_CONV_AHEAD_256x64_C16,
     TT_CONV_AHEAD_128x128_C32,
+    TT_CONV_WINOGRAD_128, /* winograd_f16.cu: pixels of a block, 64 channels */
+    TT_CONV_WINOGRAD_256,
     TT_CONV_VARIANTS
 };
 
@@ -70,6 +72,9 @@ struct tt_k_conv_f16 {
     enum tt_k_conv_variant variant;
 };
 int tt_k_conv_f16(const struct tt_k_conv_f16 *conv, enum tt_k_mma mma, void *stream);
+/* The Winograd variants, which tt_k_conv_f16 leaves to it. */
+int tt_k_winograd_f16(const struct tt_k_conv_f16 *conv, enum tt_k_mma mma, void *stream);
+/* 0: packed by tt_pack_winograd_f16. */
 int tt_k_conv_f16_chunk(enum tt_k_conv_variant variant);
 int tt_k_conv_f16_tiles(enum tt_k_conv_variant variant, int out_size);
 
@@ -104,6 +109,7 @@ struct tt_k_product_f16 {
     float *out;                    /* [rows][width], without */
     int width, rows, k, n;         /* with h: n a multiple of width; without: k of 32, n is width */
     int add;                       /* without h */
+    int half_blocks;               /* blocks of half the rows, two on a multiprocessor */
 };
 int tt_k_product_f16(const struct tt_k_product_f16 *product, enum tt_k_mma mma, void *stream);
 
@@ -129,6 +135,19 @@ struct tt_k_mlp_f16 {
     enum tt_k_mlp_variant variant;
 };
 int tt_k_mlp_f16(const struct tt_k_mlp_f16 *mlp, enum tt_k_mma mma, void *stream);
+
+/* ---- attend_f16.cu: attention of a mixer layer, with the product behind it ---- */
+
+/* h += heads(qkv) · weight + bias; heads as tt_k_attention_f32. */
+struct tt_k_attend_f16 {
+    const uint16_t *qkv;    /* [queries][frames][3][width] */
+    const uint16_t *weight; /* [width][width] packed by tt_pack_matrix_f16 */
+    const float *bias;      /* [width] */
+    float *h;               /* [queries][frames][width] */
+    int queries, frames;    /* frames: 48 at most */
+    int width;              /* 256 or 384 */
+};
+int tt_k_attend_f16(const struct tt_k_attend_f16 *attend, enum tt_k_mma mma, void *stream);
 
 /* ---- stem.cu: the first convolution, 7×7 stride 2, padding 2 before and 3 behind ---- */
 
@@ -242,13 +261,13 @@ struct tt_k_embed_level {
     const uint16_t *weight[2]; /* of each orientation, packed by tt_pack_embed_f16 */
     const uint16_t *weight2;   /* [4·64][128] (position, channel), packed by tt_pack_left_f16 */
     const float *bias[2], *gamma[2], *beta[2]; /* [64] and [128] */
-    uint16_t *out;             /* query q, frame f, orientation o at + (q·frames + f)·out_row + 128·o */
-    int size, channels;        /* channels: 64, 128 or 256 */
-    float scale;               /* size / 256 */
+    uint16_t *out;      /* query q, frame f, orientation o at + (q·frames + f)·out_row + 128·o */
+    int size, channels; /* channels: 64, 128 or 256 */
+    float scale;        /* size / 256 */
 };
 struct tt_k_embed_f16 {
     struct tt_k_embed_level level[TT_K_EMBED_LEVELS];
-    const float *state; /* [queries][frames][4] */
+    const float *state;                        /* [queries][frames][4] */
     int levels, queries, frames, row, out_row; /* out_row: even */
 };
 int tt_k_embed_f16(const struct tt_k_embed_f16 *embed, enum tt_k_mma mma, void *stream);

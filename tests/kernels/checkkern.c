@@ -30,6 +30,7 @@ int main(int argc, char **argv)
         check_gemm_f16(k ? TT_MMA_K16 : TT_MMA_K8);
         check_product_f16(k ? TT_MMA_K16 : TT_MMA_K8);
         check_mlp_f16(k ? TT_MMA_K16 : TT_MMA_K8);
+        check_attend_f16(k ? TT_MMA_K16 : TT_MMA_K8);
         check_cost_f16(k ? TT_MMA_K16 : TT_MMA_K8);
         check_attention_f16(k ? TT_MMA_K16 : TT_MMA_K8);
         check_correlate_f16(k ? TT_MMA_K16 : TT_MMA_K8);

@@ -11,6 +11,7 @@ void check_conv_f16(enum tt_k_mma mma);
 void check_gemm_f16(enum tt_k_mma mma);
 void check_product_f16(enum tt_k_mma mma);
 void check_mlp_f16(enum tt_k_mma mma);
+void check_attend_f16(enum tt_k_mma mma);
 void check_norms(void);
 void check_support(void);
 void check_cost(void);

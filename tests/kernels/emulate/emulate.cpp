@@ -27,6 +27,11 @@ struct warp {
     uint32_t in[32][10], out[32][4];
 };
 
+struct barrier {
+    int arrived, round;
+};
+
+barrier barriers[16];
 std::vector<coroutine> threads_;
 ucontext_t scheduler;
 warp warps[MAX_WARPS];
@@ -56,6 +61,7 @@ void run_block()
 {
     arrived = round_ = 0;
     memset(warps, 0, sizeof(warps));
+    memset(barriers, 0, sizeof(barriers));
     memset(emulate_shared, 0xff, SHARED);
     for (int i = 0; i < block_threads; i++) {
         coroutine &t = threads_[i];
@@ -137,6 +143,16 @@ void emulate_launch(dim3 grid, int threads, size_t bytes, const std::function<vo
                 emulate_block = make_uint3(x, y, z);
                 run_block();
             }
+}
+
+void emulate_barrier(int number, int threads, bool wait)
+{
+    barrier &b = barriers[number];
+    const int round = b.round;
+    if (++b.arrived == threads)
+        b.arrived = 0, b.round++;
+    while (wait && b.round == round)
+        rest();
 }
 
 void emulate_syncthreads()

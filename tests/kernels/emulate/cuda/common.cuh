@@ -30,6 +30,7 @@
 #define __align__(n)                __attribute__((aligned(n)))
 #define threadIdx                   emulate_thread
 #define blockIdx                    emulate_block
+#define gridDim                     emulate_grid
 #define __syncthreads               emulate_syncthreads
 #define __shfl_xor_sync(mask, x, i) emulate_shuffle(x, i)
 
@@ -38,6 +39,7 @@ using std::min;
 
 static inline void __syncwarp()
 {
+    emulate_shuffle(0u, 0);
 }
 
 static inline float rsqrtf(float x)
@@ -72,10 +74,19 @@ static inline float tt_power_of_2(float x)
     return exp2f(x);
 }
 
-/* Of the whole block: its groups of warps must take the same number of turns. */
-static inline void tt_barrier(int, int)
+static inline uint32_t tt_transpose(uint32_t x)
 {
-    emulate_syncthreads();
+    return emulate_transpose(x);
+}
+
+static inline void tt_barrier(int number, int threads)
+{
+    emulate_barrier(number, threads, true);
+}
+
+static inline void tt_arrive(int number, int threads)
+{
+    emulate_barrier(number, threads, false);
 }
 
 static inline float tt_gelu(float x)
@@ -93,6 +104,11 @@ static inline float tt_warp_sum(float x)
 static inline float4 tt_load4(const float *p)
 {
     return *reinterpret_cast<const float4 *>(p);
+}
+
+static inline void tt_store4(float *p, float4 v)
+{
+    *reinterpret_cast<float4 *>(p) = v;
 }
 
 static inline uint32_t tt_pack(float a, float b)
