@@ -139,6 +139,9 @@ static enum tt_status say_hello(struct tt_worker *worker, int64_t since_ms)
         hello->tile_queries = plan->tile.queries;
         hello->tile_frames = plan->tile.frames;
         hello->memory_bytes = plan->memory_bytes;
+        if (slot->shrunk)
+            tt_log(worker->log, TT_LOG_WARNING, "tile_shrunk", TT_INT("queries", plan->tile.queries),
+                   TT_INT("frames", plan->tile.frames));
     }
     tt_worker_send(worker, &message);
     return status;
