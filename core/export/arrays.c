@@ -9,7 +9,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-/* --- tapvid: [1,N,...], raster coordinates of a 256×256 video ------------------------------------------- */
+/* --- tapvid: [1,N,...], raster coordinates of a 256×256 video -------------------------------- */
 
 enum { TAPVID_SIDE = 256 };
 
@@ -73,8 +73,7 @@ enum tt_status tt_export_tapvid(struct tt_export *run, struct tt_error *err)
     return tt_npz_write(run->file, arrays, 3, run, err);
 }
 
-/* --- cotracker: [1,T,N,...], pixels of the video, pixel centres whole ------------------------------------
- */
+/* --- cotracker: [1,T,N,...], pixels of the video, pixel centres whole ------------------------ */
 
 struct cotracker {
     struct tt_frames frames;

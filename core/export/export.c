@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- the table ------------------------------------------------------------------------------------------ */
+/* --- the table ------------------------------------------------------------------------------- */
 
 enum {
     CHOICE = TT_EXPORT_MIN_CONFIDENCE | TT_EXPORT_LABELS,
@@ -92,7 +92,7 @@ enum tt_status tt_export_check(const struct tt_export_format *format, const stru
     return TT_OK;
 }
 
-/* --- sources -------------------------------------------------------------------------------------------- */
+/* --- sources --------------------------------------------------------------------------------- */
 
 static enum tt_status trackfile_row(void *user, int query, struct tt_track_point *points,
                                     struct tt_error *err)
@@ -144,7 +144,7 @@ struct tt_export_source tt_export_from_tracks(const struct tt_tracks *tracks)
                                      .times = tracks_times};
 }
 
-/* --- a run ---------------------------------------------------------------------------------------------- */
+/* --- a run ----------------------------------------------------------------------------------- */
 
 enum tt_status tt_export_row(struct tt_export *run, int track, struct tt_error *err)
 {

@@ -42,8 +42,7 @@ static int keep_failure(struct tt_sqlite *self, int code)
     return code;
 }
 
-/* --- the file --------------------------------------------------------------------------------------------
- */
+/* --- the file -------------------------------------------------------------------------------- */
 
 static int file_close(sqlite3_file *file)
 {
@@ -142,8 +141,7 @@ static const sqlite3_io_methods methods = {.iVersion = 1,
                                            .xSectorSize = file_characteristics,
                                            .xDeviceCharacteristics = file_characteristics};
 
-/* --- the file system -------------------------------------------------------------------------------------
- */
+/* --- the file system ------------------------------------------------------------------------- */
 
 static int vfs_open(sqlite3_vfs *vfs, sqlite3_filename name, sqlite3_file *file, int flags, int *out_flags)
 {
@@ -221,8 +219,7 @@ static void set_vfs(struct tt_sqlite *self)
                               .xCurrentTime = vfs_time};
 }
 
-/* --- the interface ---------------------------------------------------------------------------------------
- */
+/* --- the interface --------------------------------------------------------------------------- */
 
 enum tt_status tt_sqlite_failure(struct tt_sqlite *self, struct tt_error *err)
 {

@@ -6,8 +6,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-/* --- csv: the very columns of a .csv track file ----------------------------------------------------------
- */
+/* --- csv: the very columns of a .csv track file ---------------------------------------------- */
 
 enum tt_status tt_export_csv(struct tt_export *run, struct tt_error *err)
 {
@@ -42,8 +41,7 @@ enum tt_status tt_export_csv(struct tt_export *run, struct tt_error *err)
     return status;
 }
 
-/* --- csv-wide --------------------------------------------------------------------------------------------
- */
+/* --- csv-wide -------------------------------------------------------------------------------- */
 
 static void put_wide_column(struct tt_text *text, const char *name, const char *what)
 {
@@ -116,8 +114,7 @@ done:
     return status;
 }
 
-/* --- napari: numbers only, ID, T, Y, X first; pixel centres are whole ------------------------------------
- */
+/* --- napari: numbers only, ID, T, Y, X first; pixel centres are whole ------------------------ */
 
 enum tt_status tt_export_napari(struct tt_export *run, struct tt_error *err)
 {
@@ -141,8 +138,7 @@ enum tt_status tt_export_napari(struct tt_export *run, struct tt_error *err)
     return status;
 }
 
-/* --- json ------------------------------------------------------------------------------------------------
- */
+/* --- json ------------------------------------------------------------------------------------ */
 
 static void put_json_head(struct tt_export *run)
 {

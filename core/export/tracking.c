@@ -7,8 +7,7 @@
 
 #include <string.h>
 
-/* --- nuke ------------------------------------------------------------------------------------------------
- */
+/* --- nuke ------------------------------------------------------------------------------------ */
 
 /* The columns of a Tracker4 node's table: type, shown, width, title, name. */
 static const struct {
@@ -131,8 +130,7 @@ enum tt_status tt_export_nuke(struct tt_export *run, struct tt_error *err)
     return status;
 }
 
-/* --- 3de -------------------------------------------------------------------------------------------------
- */
+/* --- 3de ------------------------------------------------------------------------------------- */
 
 enum tt_status tt_export_3de(struct tt_export *run, struct tt_error *err)
 {
@@ -162,8 +160,7 @@ enum tt_status tt_export_3de(struct tt_export *run, struct tt_error *err)
     return status;
 }
 
-/* --- after-effects ---------------------------------------------------------------------------------------
- */
+/* --- after-effects --------------------------------------------------------------------------- */
 
 enum tt_status tt_export_after_effects(struct tt_export *run, struct tt_error *err)
 {

@@ -19,8 +19,7 @@
 
 enum { QUERIES = 5 };
 
-/* --- tracks that were never in a video -------------------------------------------------------------------
- */
+/* --- tracks that were never in a video ------------------------------------------------------- */
 
 static int fails_at_call = -1; /* counts down */
 
@@ -95,8 +94,7 @@ static void expect_equal_files(const char *a, const char *b, const char *what)
     free(bytes_b);
 }
 
-/* --- tests -----------------------------------------------------------------------------------------------
- */
+/* --- tests ----------------------------------------------------------------------------------- */
 
 static void a_stitch_and_its_track_file_give_the_same(void **state)
 {
