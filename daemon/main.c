@@ -250,7 +250,7 @@ static void on_watchdog(uv_timer_t *timer)
 static void on_status(uv_timer_t *timer)
 {
     (void)timer;
-    if (program.daemon.phase == TT_PHASE_STARTING)
+    if (program.daemon.phase == TT_PHASE_STARTING || tt_supervisor_warms_up(program.daemon.supervisor))
         tt_notify_extend(3 * STATUS_MS);
     if (program.daemon.phase <= TT_PHASE_RUNNING)
         tell_status(false);

@@ -49,19 +49,39 @@ static int count_tasks(const struct tt_daemon *daemon, enum tt_task_state state)
     return tasks;
 }
 
+/* "1 of 3 devices (1 warming up, 1 out of service)" */
+static void summarise_devices(const struct tt_daemon *daemon, char *text, size_t bytes)
+{
+    int slots = tt_supervisor_count(daemon->supervisor), good = 0, warming = 0, out = 0;
+    char rest[64] = "";
+
+    for (int i = 0; i < slots; i++) {
+        const struct tt_slot *slot = tt_supervisor_slot(daemon->supervisor, i);
+
+        good += tt_slot_in_service(slot);
+        out += slot->out_of_service;
+        warming += slot->state == TT_SLOT_STARTING && !slot->out_of_service;
+    }
+    if (warming > 0)
+        snprintf(rest, sizeof rest, "%d warming up%s", warming, out > 0 ? ", " : "");
+    if (out > 0)
+        snprintf(rest + strlen(rest), sizeof rest - strlen(rest), "%d out of service", out);
+    snprintf(text, bytes, "%d of %d devices%s%s%s", good, slots, rest[0] ? " (" : "", rest,
+             rest[0] ? ")" : "");
+}
+
 void tt_report_summary(const struct tt_daemon *daemon, char *text, size_t bytes)
 {
+    static const char *const prefixes[] = {"starting: ", "", "ending: ", "ending: "};
     struct tt_queue_counts counts = count(daemon);
-    int slots = tt_supervisor_count(daemon->supervisor), good = 0;
+    bool paused = tt_spool_paused(daemon->spool)->paused;
+    char devices[96];
 
-    for (int i = 0; i < slots; i++)
-        good += tt_slot_in_service(tt_supervisor_slot(daemon->supervisor, i));
-    snprintf(text, bytes, "%s%d of %d devices, %d running, %lld waiting%s%s",
-             daemon->phase == TT_PHASE_RUNNING ? "" : "ending: ", good, slots,
+    summarise_devices(daemon, devices, sizeof devices);
+    snprintf(text, bytes, "%s%s, %d running, %lld waiting%s%s", prefixes[daemon->phase], devices,
              count_tasks(daemon, TT_TASK_RUNNING),
              (long long)(counts.ready + counts.settling + counts.deferred + counts.jobs),
-             tt_spool_paused(daemon->spool)->paused ? ", paused: " : "",
-             tt_spool_paused(daemon->spool)->paused ? tt_spool_paused(daemon->spool)->text : "");
+             paused ? ", paused: " : "", paused ? tt_spool_paused(daemon->spool)->text : "");
 }
 
 /* --- status -----------------------------------------------------------------------------------------------

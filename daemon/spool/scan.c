@@ -36,7 +36,9 @@ struct tt_intake {
     int depth; /* 0: no scan is under way */
     struct tt_scan_counts counts, last;
     bool said_unwatched;
-    bool lost; /* incoming/ itself is not there */
+    int64_t said_symlinks;  /* so many lay there when that was said */
+    char symlink[PATH_MAX]; /* one of this scan's */
+    bool lost;              /* incoming/ itself is not there */
 };
 
 enum tt_status tt_intake_create(struct tt_intake **intake, struct tt_spool *spool, struct tt_queue *queue,
@@ -249,11 +251,25 @@ static enum tt_status scan_name(struct tt_intake *intake, const struct dirent *i
         descend(intake, name, path);
     } else if (S_ISLNK(st.st_mode)) {
         intake->counts.symlinks++;
+        snprintf(intake->symlink, sizeof intake->symlink, "%s", path);
     } else if (kind_of(intake, name, &kind) && (kind == TT_ENTRY_VIDEO || S_ISREG(st.st_mode)) &&
                see(intake, kind, path, &st, false, now_ms) == TT_ENTRY_NONE) {
         return tt_fail_errno(err, TT_RETRY_LATER, ENOMEM, "queue");
     }
     return TT_OK;
+}
+
+/* Somebody may wait for the result of a link: said once, and again when there are more. */
+static void say_symlinks(struct tt_intake *intake)
+{
+    char text[96];
+
+    if (intake->counts.symlinks > intake->said_symlinks) {
+        snprintf(text, sizeof text, "a symbolic link, which is not followed (%lld lie in incoming/)",
+                 (long long)intake->counts.symlinks);
+        say(intake, TT_NOTICE_REFUSED, intake->symlink, text);
+    }
+    intake->said_symlinks = intake->counts.symlinks;
 }
 
 enum tt_status tt_intake_scan(struct tt_intake *intake, int names, int64_t now_ms, bool *done,
@@ -283,6 +299,7 @@ enum tt_status tt_intake_scan(struct tt_intake *intake, int names, int64_t now_m
         tt_queue_sweep(intake->queue);
         if (intake->watch)
             tt_watch_sweep(intake->watch);
+        say_symlinks(intake);
         intake->last = intake->counts;
     }
     return status;

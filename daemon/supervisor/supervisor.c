@@ -176,6 +176,14 @@ void tt_supervisor_free(struct tt_supervisor *supervisor)
     free(supervisor);
 }
 
+bool tt_supervisor_warms_up(const struct tt_supervisor *supervisor)
+{
+    for (int i = 0; i < supervisor->count; i++)
+        if (supervisor->slots[i].state == TT_SLOT_STARTING)
+            return true;
+    return false;
+}
+
 int tt_supervisor_count(const struct tt_supervisor *supervisor)
 {
     return supervisor->count;

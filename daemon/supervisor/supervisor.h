@@ -124,6 +124,9 @@ enum tt_stop {
 /* No process is started any more; those that are there end. Each next call may be stronger. */
 void tt_supervisor_stop(struct tt_supervisor *supervisor, enum tt_stop how);
 
+/* A device is being opened and tested. */
+bool tt_supervisor_warms_up(const struct tt_supervisor *supervisor);
+
 int tt_supervisor_count(const struct tt_supervisor *supervisor);
 struct tt_slot *tt_supervisor_slot(struct tt_supervisor *supervisor, int index);
 

@@ -114,12 +114,16 @@ static void only_videos_are_jobs(void **state)
     assert_int_equal(mkfifo(at(s->f, "incoming/pipe.mp4"), 0644), 0);
     scan(s);
     assert_int_equal(tt_intake_counts(s->intake).symlinks, 1);
+    assert_int_equal(s->notices[TT_NOTICE_REFUSED], 1); /* the link: somebody may wait for it */
+    assert_non_null(strstr(s->notice, "link.mp4: a symbolic link"));
+    scan(s);
+    assert_int_equal(s->notices[TT_NOTICE_REFUSED], 1); /* said once */
     assert_int_equal(tt_queue_count(s->queue).settling, 2); /* UPPER and the pipe */
     assert_int_equal(tt_queue_count(s->queue).sidecars, 2);
     s->now_ms += BLIND;
     assert_string_equal(next(s), "UPPER.MP4");
     assert_string_equal(next(s), "");
-    assert_int_equal(s->notices[TT_NOTICE_REFUSED], 1);
+    assert_int_equal(s->notices[TT_NOTICE_REFUSED], 2);
     assert_true(there(s->f, "failed/pipe.mp4"));
     assert_true(there(s->f, "incoming/link.mp4"));
 }
