@@ -30,20 +30,23 @@ void tt_put(struct tt_text *text, const char *format, ...)
     va_end(args);
 }
 
-void tt_put_string(struct tt_text *text, const char *string)
+static void put_bytes(struct tt_text *text, const char *bytes, size_t size)
 {
-    size_t length = strlen(string);
-
-    while (length > 0) {
-        size_t count = length < PIECE_BYTES ? length : PIECE_BYTES;
+    while (size > 0) {
+        size_t count = size < PIECE_BYTES ? size : PIECE_BYTES;
 
         if (text->used + count > TT_TEXT_BYTES)
             flush(text);
-        memcpy(text->bytes + text->used, string, count);
+        memcpy(text->bytes + text->used, bytes, count);
         text->used += count;
-        string += count;
-        length -= count;
+        bytes += count;
+        size -= count;
     }
+}
+
+void tt_put_string(struct tt_text *text, const char *string)
+{
+    put_bytes(text, string, strlen(string));
 }
 
 void tt_put_float(struct tt_text *text, float value)
@@ -73,26 +76,32 @@ void tt_put_double(struct tt_text *text, double value)
 }
 
 /* In quotes, with `escape` before each byte of `special`. */
-static void put_quoted(struct tt_text *text, const char *string, const char *special, const char *escape)
+static void put_quoted(struct tt_text *text, const char *string, const char *special, char escape)
 {
-    tt_put(text, "\"");
-    for (; *string; string++)
-        if (strchr(special, *string))
-            tt_put(text, "%s%c", escape, *string);
-        else
-            tt_put(text, "%c", *string);
-    tt_put(text, "\"");
+    put_bytes(text, "\"", 1);
+    while (*string) {
+        size_t plain = strcspn(string, special);
+        const char pair[2] = {escape, string[plain]};
+
+        put_bytes(text, string, plain);
+        string += plain;
+        if (*string) {
+            put_bytes(text, pair, sizeof pair);
+            string++;
+        }
+    }
+    put_bytes(text, "\"", 1);
 }
 
 void tt_put_csv_string(struct tt_text *text, const char *string)
 {
-    put_quoted(text, string, "\"", "\"");
+    put_quoted(text, string, "\"", '"');
 }
 
 /* Labels have no control characters, so these two are all that need an escape. */
 void tt_put_json_string(struct tt_text *text, const char *string)
 {
-    put_quoted(text, string, "\"\\", "\\");
+    put_quoted(text, string, "\"\\", '\\');
 }
 
 enum tt_status tt_text_end(struct tt_text *text, struct tt_error *err)
