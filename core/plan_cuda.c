@@ -61,10 +61,13 @@ static int64_t volume_bytes(const struct tt_plan *plan) /* of one query point an
     return (int64_t)2 * TT_CLIP_FRAMES * TT_SUPPORT_AREA * k->volume_row * k->value;
 }
 
-/* The mixer's residual stream and hidden layer, of one query point. */
+/* The mixer's residual stream and what its layers hand on, of one query point: queries, keys and values in
+ * FP16, where the hidden layer never leaves the multiprocessor; the hidden layer in FP32. */
 static int64_t hidden_bytes(const struct tt_plan *plan, const struct tt_model_shape *shape)
 {
-    return (int64_t)TT_CLIP_FRAMES * shape->width * (4 + TT_MIXER_WIDENING * kind_of(plan)->value);
+    int widths = plan->precision == TT_FP16 ? 3 : TT_MIXER_WIDENING;
+
+    return (int64_t)TT_CLIP_FRAMES * shape->width * (4 + widths * kind_of(plan)->value);
 }
 
 static double backbone_weights(void)
@@ -306,11 +309,21 @@ static void count_mixer(const struct counting *c, double passes)
     count(c, TT_STAGE_MIXER, launches, 0, hidden, rows * (16 + 94 * value), "tokens");
     count_product(c, launches, rows, TOKEN, value, width, 4, "product input");
     count_product(c, layers * launches, layers * rows, width, 4, 3 * width, value, "product qkv");
-    count(c, TT_STAGE_MIXER, layers * launches, layers * rows * 2 * 2 * c->plan->frames * width, hidden,
-          layers * rows * 4 * width * value, "attention");
-    count_product(c, layers * launches, layers * rows, width, value, width, 8, "product final");
-    count_product(c, layers * launches, layers * rows, width, 4, wide, value, "product up");
-    count_product(c, layers * launches, layers * rows, wide, value, width, 8, "product down");
+    if (c->plan->precision == TT_FP16) {
+        count(c, TT_STAGE_MIXER, layers * launches,
+              layers * rows * 2 * (2 * c->plan->frames * width + width * width), hidden,
+              layers * rows * width * (3 * value + 8), "attend");
+        count(c, TT_STAGE_MIXER, layers * launches, layers * rows * 2 * 2 * width * wide, hidden,
+              layers * rows * width * 8, "mlp");
+    } else {
+        count(c, TT_STAGE_MIXER, 2 * layers * launches, 0, hidden, 2 * layers * rows * width * (4 + value),
+              "layer norm");
+        count(c, TT_STAGE_MIXER, layers * launches, layers * rows * 2 * 2 * c->plan->frames * width, hidden,
+              layers * rows * 4 * width * value, "attention");
+        count_product(c, layers * launches, layers * rows, width, value, width, 8, "product final");
+        count_product(c, layers * launches, layers * rows, width, value, wide, value, "product up");
+        count_product(c, layers * launches, layers * rows, wide, value, width, 8, "product down");
+    }
     count(c, TT_STAGE_MIXER, launches, rows * 2 * width * TT_MIXER_OUTPUT, hidden, rows * (4 * width + 32),
           "head");
 }

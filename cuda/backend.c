@@ -82,10 +82,10 @@ static enum tt_status make_plan(struct tt_backend *b, const struct cudaDevicePro
     return TT_OK;
 }
 
-/* A request's query points in as few tiles as there must be, all of one size but the last. */
-static int even_tile(const struct tt_backend *b, int queries)
+/* `queries` in as few tiles as there must be, all of one size but the last. */
+static int even_tile(int queries, int largest)
 {
-    int tiles = (queries + b->gpu.query_tile - 1) / b->gpu.query_tile;
+    int tiles = (queries + largest - 1) / largest;
 
     return tiles ? (queries + tiles - 1) / tiles : 1;
 }
@@ -256,7 +256,7 @@ static enum tt_status cuda_sample(struct tt_backend *b, int queries, const int *
 {
     struct tt_gpu_track *t = &b->gpu.track;
     const size_t bytes = TT_SUPPORT_FLOATS * sizeof(float);
-    const int tile = even_tile(b, queries);
+    const int tile = even_tile(queries, b->gpu.query_tile);
     enum tt_status status = TT_OK;
 
     for (int q = 0; q < queries; q++)
@@ -315,7 +315,7 @@ static int track_tile(struct tt_backend *b, const struct tt_track_request *r, in
 static enum tt_status cuda_track(struct tt_backend *b, const struct tt_track_request *r,
                                  struct tt_estimate *result, struct tt_error *err)
 {
-    const int tile = even_tile(b, r->queries);
+    const int tile = even_tile(r->queries, b->gpu.query_tile);
     enum tt_status status = TT_OK;
 
     if (b->frames < 1)

@@ -24,7 +24,7 @@ enum { MOST_RUNS = 101 };
 struct bench {
     const char *weights;
     struct tt_backend_options options;
-    int queries, runs, range, no_graphs;
+    int queries, runs, range, no_graphs, volume_queries;
     struct tt_gpu *gpu;
     uint8_t *rgb; /* on the device, as the following */
     int *frame;
@@ -141,7 +141,9 @@ static void run_clip(struct bench *b, cudaEvent_t *events)
     check(cudaEventRecord(events[1], stream), "event");
     for (int q = 0; q < b->queries; q += tile) {
         int n = b->queries - q < tile ? b->queries - q : tile;
+        int parts = (n + b->volume_queries - 1) / b->volume_queries;
 
+        gpu->volume_tile = (n + parts - 1) / parts;
         check(cudaMemcpyAsync(gpu->track.query_frame, b->frame + q, (size_t)n * sizeof(int),
                               cudaMemcpyDeviceToDevice, stream),
               "query points");
@@ -231,6 +233,7 @@ int main(int argc, char **argv)
     must(tt_backend_cuda.open(&backend, &b.options, weights, &err), &err);
     check(cudaMemGetInfo(&after, &total), "memory");
     b.gpu = tt_cuda_gpu(backend);
+    b.volume_queries = tt_backend_cuda.plan(backend)->volume_queries;
     b.gpu->no_graphs = b.no_graphs;
     make_inputs(&b);
     measure(&b, backend, before - after);
