@@ -290,9 +290,10 @@ static int track_tile(struct tt_backend *b, const struct tt_track_request *r, in
     const size_t rows = (size_t)n * (size_t)b->frames, bytes = rows * sizeof(struct tt_estimate);
     const char *supports = (const char *)r->supports + (size_t)first * TT_SUPPORT_FLOATS * sizeof(float);
     struct tt_estimate *stage = r->stages ? r->stages + (size_t)first * (size_t)b->frames : NULL;
-    int error =
-        upload(b, t->supports, b->host.supports, supports, (size_t)n * TT_SUPPORT_FLOATS * sizeof(float));
+    int error;
 
+    b->gpu.volume_tile = even_tile(n, b->plan.volume_queries);
+    error = upload(b, t->supports, b->host.supports, supports, (size_t)n * TT_SUPPORT_FLOATS * sizeof(float));
     if (!error)
         error = upload(b, t->query_frame, b->host.frame, r->query_frame + first, (size_t)n * sizeof(int));
     if (!error)
