@@ -16,7 +16,6 @@
 #include "daemon/jobs/hook.h"
 #include "daemon/jobs/jobs.h"
 #include "daemon/report/notify.h"
-#include "daemon/jobs/overrides.h"
 #include "daemon/reload.h"
 #include "daemon/report/report.h"
 
@@ -370,8 +369,6 @@ static enum tt_status start(struct tt_daemon *daemon, struct tt_error *err)
     daemon->turn.data = daemon;
     status = open_log(daemon, err);
     if (!status)
-        status = tt_overrides_check(daemon->config, err);
-    if (!status)
         status = tt_spool_open(&daemon->spool, daemon->config, NULL, err);
     if (!status)
         status = open_socket(daemon, err);
@@ -514,7 +511,7 @@ static int check(const char *path, const struct tt_config *config)
     static const char *const programs[] = {"tiletrack-worker", "tiletrack-decode"};
     char found[PATH_MAX];
     struct tt_error err;
-    enum tt_status status = tt_overrides_check(config, &err);
+    enum tt_status status = TT_OK;
 
     for (int i = 0; !status && i < 2; i++)
         status = tt_install_program(found, sizeof found, programs[i], &err);

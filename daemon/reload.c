@@ -9,7 +9,6 @@
 #include "config/options.h"
 #include "daemon/feed.h"
 #include "daemon/report/notify.h"
-#include "daemon/jobs/overrides.h"
 #include "daemon/report/report.h"
 
 #include <errno.h>
@@ -97,8 +96,6 @@ static enum tt_status load(struct tt_daemon *daemon, struct tt_config **made, in
     enum tt_status status = tt_config_load(made, daemon->config_path, &problems, err);
 
     *problems_count = problems.total;
-    if (!status)
-        status = tt_overrides_check(*made, err);
     if (!status) {
         struct tt_log_options options = tt_reload_log_options(*made);
 

@@ -13,27 +13,18 @@
 #include <stdio.h>
 #include <string.h>
 
-enum tt_status tt_overrides_check(const struct tt_config *config, struct tt_error *err)
-{
-    if (config->output.overlay)
-        return tt_fail(err, TT_REFUSE, "output.overlay: this version writes no overlay");
-    return TT_OK;
-}
-
 static bool has_other_model(const struct tt_config *own, const struct tt_config *base)
 {
     return strcmp(own->tracker.model, base->tracker.model) != 0;
 }
 
-static enum tt_status check_against(const struct tt_config *own, const struct tt_config *base,
-                                    const char *name, struct tt_error *err)
+/* The model that it wants is installed. */
+static enum tt_status check_model(const struct tt_config *own, const struct tt_config *base, const char *name,
+                                  struct tt_error *err)
 {
     char path[PATH_MAX];
-    enum tt_status status = tt_overrides_check(own, err);
 
-    if (!status && has_other_model(own, base))
-        status = tt_install_model(path, sizeof path, own->tracker.model, err);
-    if (!status)
+    if (!has_other_model(own, base) || !tt_install_model(path, sizeof path, own->tracker.model, err))
         return TT_OK;
     tt_fail_within(err, "%s", name);
     return err->status = TT_BAD_INPUT;
@@ -82,7 +73,7 @@ enum tt_status tt_overrides_read(struct tt_overrides *overrides, const struct tt
         if (status == TT_REFUSE)
             status = err->status = TT_BAD_INPUT;
         if (!status && own)
-            status = check_against(own, config, name, err);
+            status = check_model(own, config, name, err);
     }
     if (!status)
         copy(overrides, own ? own : config, config);

@@ -17,12 +17,9 @@ struct tt_overrides {
 };
 
 /* source: the video's path relative to incoming/. Only the directory that the video lies in counts, and only
- * where spool.recursive is set. TT_BAD_INPUT: that file is wrong (the text says where), wants a model that is
- * not installed, or what this version cannot do. */
+ * where spool.recursive is set. TT_BAD_INPUT: that file is wrong (the text says where), or wants a model
+ * that is not installed. */
 enum tt_status tt_overrides_read(struct tt_overrides *overrides, const struct tt_config *config,
                                  const char *source, struct tt_error *err);
-
-/* What a configuration may say but this version cannot do. TT_REFUSE. */
-enum tt_status tt_overrides_check(const struct tt_config *config, struct tt_error *err);
 
 #endif

@@ -166,7 +166,7 @@ static const char unusual[] =
     "  reserve_bytes: 1536M\n"
     "tracker: {model: /m/base.safetensors, clip_frames: 32, overlap_frames: 31, grid: 3, "
     "occlusion_threshold: 0.1}\n"
-    "output: {overlay: true, formats: [jsonl, npz]}\n"
+    "output: {overlay: false, formats: [jsonl, npz]}\n"
     "jobs: {max_attempts: 1, backoff_ms: 0, backoff_max_ms: 5, deadline_ms: 1000, deadline_frame_ms: 0}\n"
     "devices: [{cpu: auto, tile: {queries: 4096, frames: 47}}, {gpu: \"1\", precision: fp32}]\n"
     "workers: {start_ms: 1000, stall_ms: 2000, kill_ms: 0, respawn_ms: 0, respawn_max_ms: 1}\n"
@@ -184,7 +184,8 @@ static void prints_what_it_reads_back(void **state)
     (void)state;
     assert_string_equal(config->spool.root, "/srv/a b \"c\" \\ \u00e9\xc2\x85#: ");
     assert_string_equal(config->on_done, "/usr/bin/it's done");
-    assert_int_equal(tt_config_diff(config, initial, changed, 64), tt_options_count);
+    /* Only output.overlay has no other value yet. */
+    assert_int_equal(tt_config_diff(config, initial, changed, 64), tt_options_count - 1);
     for (int i = 0; i < 2; i++) {
         char *text = print_with(prints[i], config);
         again = parse_good(text);
@@ -287,7 +288,8 @@ static void a_directory_overrides_tracker_and_output_only(void **state)
     struct tt_config *base =
         parse_good("tracker: {grid: 4, overlap_frames: 20}\nspool: {root: /a, patterns: [.q]}\n");
     struct tt_config *config = NULL;
-    static const char good[] = "tracker: {clip_frames: 30, model: tiletrack-base}\noutput: {overlay: true}\n";
+    static const char good[] =
+        "tracker: {clip_frames: 30, model: tiletrack-base}\noutput: {formats: [csv]}\n";
 
     (void)state;
     assert_int_equal(tt_config_parse_directory(&config, base, good, strlen(good), "d", NULL, NULL), TT_OK);
@@ -295,7 +297,7 @@ static void a_directory_overrides_tracker_and_output_only(void **state)
     assert_int_equal(config->tracker.overlap_frames, 20);
     assert_int_equal(config->tracker.grid, 4);
     assert_string_equal(config->tracker.model, "tiletrack-base");
-    assert_true(config->output.overlay);
+    assert_int_equal(config->output.formats, 1u << TT_TRACKS_CSV);
     assert_string_equal(config->spool.root, "/a");
     assert_string_equal(config->spool.patterns.items[0], ".q");
     assert_int_equal(tt_config_diff(base, config, NULL, 0), 3);
@@ -408,7 +410,7 @@ static void want_of_memory_leaves_nothing_behind(void **state)
             else if (way == 1)
                 status = tt_config_parse(&config, example, sizeof example - 1, "t", &problems, &err);
             else
-                status = tt_config_parse_directory(&config, base, "output: {overlay: true}\n", 24, "t",
+                status = tt_config_parse_directory(&config, base, "output: {formats: [csv]}\n", 25, "t",
                                                    &problems, &err);
             allocations_left = -1;
             if (status == TT_RETRY_LATER) {
