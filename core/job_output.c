@@ -87,9 +87,9 @@ enum tt_status tt_run_write_outputs(struct tt_run *run, struct tt_error *err)
         if (status == TT_OK)
             status = tt_tracks_write_file(files[i], job->output[i].format, &tracks, err);
     }
+    if (status == TT_OK) /* for the last time: once the first has its name, all get theirs */
+        status = tt_run_go_on(run, TT_JOB_WRITING, tracks.frames, err);
     for (int i = 0; i < job->outputs; i++) {
-        if (status == TT_OK)
-            status = tt_run_go_on(run, TT_JOB_WRITING, tracks.frames, err);
         if (status == TT_OK)
             status = tt_file_commit(files[i], TT_REPLACE, err);
         else

@@ -342,7 +342,9 @@ static void recover(struct tt_daemon *daemon)
     struct tt_error err = {.text = ""};
 
     tt_notify_extend(60000);
+    tt_spool_hear(daemon->spool, tt_jobs_recovered, daemon);
     tt_spool_recover(daemon->spool, &recovery, &err);
+    tt_spool_hear(daemon->spool, NULL, NULL);
     program.resumed = recovery.resumed;
     if (recovery.resumed + recovery.committed + recovery.failed + recovery.returned + recovery.damaged +
             recovery.unfinished >

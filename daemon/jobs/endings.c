@@ -112,6 +112,21 @@ static void say_put_back(struct tt_jobs *jobs, const struct tt_task *task, const
     jobs->daemon->put_back++;
 }
 
+void tt_jobs_recovered(void *user, const struct tt_manifest *manifest)
+{
+    struct tt_daemon *daemon = user;
+    bool committed = manifest->state == TT_JOB_COMMITTING;
+
+    if (!committed && manifest->state != TT_JOB_FAILING)
+        return;
+    tt_log(daemon->log, TT_LOG_INFO, "job_recovered", TT_STR("job", manifest->id),
+           TT_STR("file", manifest->source), TT_STR("outcome", tt_outcome_name(manifest->outcome)),
+           TT_STR("output", committed ? tt_manifest_output(manifest) : NULL),
+           TT_STR("cause", manifest->cause));
+    if (committed && daemon->config->on_done)
+        run_hook(daemon, manifest);
+}
+
 /* The spool has ended the job. */
 static void say_ended(struct tt_jobs *jobs, const struct tt_task *task)
 {

@@ -57,6 +57,10 @@ void tt_jobs_free(struct tt_jobs *jobs); /* takes jobs, which may be NULL; the s
 /* Takes up what the spool holds and nobody cares for: after recovery, after troubles. */
 void tt_jobs_adopt(struct tt_jobs *jobs);
 
+/* A dead daemon had decided how this job ends, and the spool has carried that out now: says so, and runs
+ * on_done. user: struct tt_daemon. */
+void tt_jobs_recovered(void *user, const struct tt_manifest *manifest);
+
 /* Does one piece of work. True: there may be more. */
 bool tt_jobs_step(struct tt_jobs *jobs);
 

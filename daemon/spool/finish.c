@@ -276,6 +276,15 @@ static void bury(struct tt_spool *spool, struct tt_spool_job *job)
     spool->ended = job->manifest;
     job->manifest = (struct tt_manifest){.state = TT_JOB_CLAIMED};
     tt_job_free(job);
+    if (spool->hear)
+        spool->hear(spool->user, &spool->ended);
+}
+
+void tt_spool_hear(struct tt_spool *spool, void (*ended)(void *user, const struct tt_manifest *manifest),
+                   void *user)
+{
+    spool->hear = ended;
+    spool->user = user;
 }
 
 const struct tt_manifest *tt_spool_ended(const struct tt_spool *spool)

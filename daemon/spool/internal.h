@@ -18,7 +18,9 @@ struct tt_spool {
     int64_t clock_offset_ns; /* wall clock minus boot clock at the start */
     struct tt_spool_job *jobs;
     struct tt_spool_pause pause;
-    struct tt_manifest ended; /* of the job that was ended last */
+    struct tt_manifest ended;                                     /* of the job that was ended last */
+    void (*hear)(void *user, const struct tt_manifest *manifest); /* NULL: nobody */
+    void *user;
 };
 
 /* --- fs.c: directories and moves; errno says why they fail ------------------------------------------

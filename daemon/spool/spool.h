@@ -161,6 +161,11 @@ struct tt_recovery {
     int unfinished; /* could not be ended yet; among tt_spool_jobs */
 };
 
+/* ended: called for each job that is ended from now on, with what became of it (borrowed until it returns);
+ * NULL: nobody hears. user: borrowed. */
+void tt_spool_hear(struct tt_spool *spool, void (*ended)(void *user, const struct tt_manifest *manifest),
+                   void *user);
+
 /* Reads work/HOST and ends or resumes what is there; jobs that are known already are left alone, so it can be
  * called again. Afterwards every job of tt_spool_jobs in state TT_JOB_CLAIMED waits for an attempt.
  * *recovery: out, also on failure. TT_RETRY_LATER: something could not be ended. */

@@ -65,6 +65,29 @@ class Results(DaemonFolder):
                          {"npz": "bear.tracks.npz", "jsonl": "bear.tracks.jsonl"})
         daemon.event("job_done")
 
+    def test_what_a_dead_daemon_had_decided_is_told(self):
+        hook = self.folder / "hook"
+        hook.write_text(f"#!/bin/sh\nprintf '%s\\n' \"$@\" >> {self.folder}/told\n")
+        hook.chmod(0o755)
+        daemon = self.daemon(output={"formats": ["npz", "csv"]}, on_done=str(hook)).start()
+        daemon.drop("bear.mp4", "ms=60000")
+        job = daemon.event("job_started")["job"]
+        daemon.kill()
+        folder = next(daemon.path("work").glob(f"*/{job}"))
+        manifest = json.loads((folder / "manifest.json").read_text())
+        manifest.update(state="committing", outcome="done", target=manifest["source"])
+        (folder / "manifest.json").write_text(json.dumps(manifest))
+        (folder / "result.1.csv").write_text("csv")  # the other one is published
+        daemon.path("tracks", "bear.tracks.npz").write_text("npz")
+        daemon.start()
+        told = daemon.event("job_recovered")
+        self.assertEqual((told["job"], told["file"], told["outcome"], told["output"]),
+                         (job, "bear.mp4", "done", "bear.tracks.npz"))
+        self.assertEqual(daemon.path("tracks", "bear.tracks.csv").read_text(), "csv")
+        self.assertEqual(daemon.names("done"), ["bear.mp4"])
+        wait_for(lambda: (self.folder / "told").exists(), "on_done was run")
+        self.assertEqual(daemon.events("job_claimed"), [])
+
 
 if __name__ == "__main__":
     main()
