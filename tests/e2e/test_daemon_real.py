@@ -6,7 +6,7 @@ import pathlib
 import numpy as np
 
 from daemon_tools import DaemonFolder, wait_for
-from programs import BIN, SHARED, SOURCE, main, make_video, moved, run
+from programs import BIN, SHARED, SOURCE, main, make_video, moved, run, sanitized
 
 MODEL = SOURCE / "models" / "tiletrack-small.safetensors"
 SCRIPTED = BIN.parent / "lib" / "tiletrack-scripted.so"
@@ -120,7 +120,6 @@ class Devices(Real):
         wait_for(lambda: daemon.inputs() == {"long.mp4": ["failed"]}, "it is in failed/")
         self.assertEqual(daemon.events("worker_exited"), [])
 
-
     def test_all_die_with_the_daemon(self):
         daemon = self.real(["track always sleep 100\n", ""], programs=FAKE).start()
         daemon.drop("long.mp4", "4000 grey")
@@ -131,6 +130,45 @@ class Devices(Real):
         daemon.event("device_ready", 2)
         wait_for(lambda: daemon.status()["queue"]["running"] == 1, "the job goes on")
         self.assertEqual(daemon.events("device_out_of_service"), [])
+
+
+class Soak(Real):
+    def test_nothing_grows(self):
+        """Memory, descriptors and temporary files of the daemon and of the real workers."""
+        jobs = 5000 if LONG else 150
+        daemon = self.real(["", ""], programs=FAKE, jobs={"max_attempts": 1}).start()
+        daemon.event("device_ready", 2)
+        processes = {"daemon": daemon.process.pid, **{d["worker"]: d["pid"] for d in daemon.status()["devices"]}}
+
+        def figures():
+            def one(pid):
+                lines = pathlib.Path(f"/proc/{pid}/status").read_text().splitlines()
+                resident_kb = next(int(line.split()[1]) for line in lines if line.startswith("VmRSS"))
+                return resident_kb, len(os.listdir(f"/proc/{pid}/fd"))
+            return {name: one(pid) for name, pid in processes.items()}
+
+        def work(first, count):
+            for i in range(first, first + count):
+                daemon.drop(f"v{i:05}.mp4", "1 grey")
+            wait_for(lambda: len(daemon.names("done")) == first + count, "all are done", 3600)
+            wait_for(lambda: daemon.status()["queue"]["running"] == 0 and
+                     [p.name for p in daemon.path("work").glob("*/*")] == ["lock"], "nothing is left in work/")
+        work(0, jobs // 3)
+        before = figures()
+        work(jobs // 3, jobs - jobs // 3)
+        after = figures()
+        print(f"{jobs} jobs; resident kB and descriptors after a third and at the end:", before, after)
+        self.assertEqual({d["worker"]: d["pid"] for d in daemon.status()["devices"]} | {"daemon": daemon.process.pid},
+                         processes)  # nobody was started anew
+        for name in processes:
+            self.assertLessEqual(after[name][1], before[name][1], name)
+            if not sanitized("tiletrackd"):
+                self.assertLess(after[name][0], before[name][0] + 2000, name)
+        self.assertNothingPartial(daemon.path("tracks"))
+        self.assertEqual(len(daemon.results()), jobs)
+        self.assertEqual(daemon.events("job_retry") + daemon.events("worker_exited"), [])
+        left = [name for name in os.listdir(self.folder) if name.startswith(".") or "part" in name]
+        self.assertEqual(left, [])
 
 
 class Confinement(Real):

@@ -70,6 +70,23 @@ class Calls(Troubled):
         self.assertEqual(daemon.events("job_retry") + daemon.events("job_quarantined"), [])
         self.assertEqual(len(daemon.events("job_done")), len(names))
 
+    def test_the_rename_that_claims(self):
+        """The manifest can be written (the first rename), the video cannot be moved: not this file's trouble."""
+        daemon = self.faulty().start()
+        daemon.event("device_ready")
+        names = []
+        for problem in DISK:
+            with self.subTest(problem=os.strerror(problem)):
+                names.append(f"{problem}.mp4")
+                daemon.faults.fail("rename", problem, first=2)
+                daemon.drop(names[-1])
+                self.assertIn("taking it", daemon.event("claiming_paused", len(names))["cause"])
+                self.assertPausedOnce(daemon, len(names), os.strerror(problem))
+                self.assertEqual(daemon.inputs()[names[-1]], ["incoming"])
+                daemon.faults.clear("rename")
+                self.assertAllDone(daemon, names)
+        self.assertEqual(daemon.events("input_deferred"), [])
+
     def one_after_another(self, call, names, failures):
         """The n-th such call of a job's way fails, for n = 1, 2, ... until a job has no n-th."""
         try:

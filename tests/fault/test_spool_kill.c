@@ -422,6 +422,16 @@ static long whole_run_ns(const struct way *way)
     return (end.tv_sec - start.tv_sec) * 1000000000 + end.tv_nsec - start.tv_nsec;
 }
 
+static void hold(pid_t child)
+{
+    int status;
+
+    kill(child, SIGSTOP);
+    assert_int_equal(waitpid(child, &status, WUNTRACED), child);
+    if (!WIFSTOPPED(status))
+        fail_msg("the driver ended by itself: status %d", status);
+}
+
 static void kill_at_random(const struct way *way)
 {
     static const char *const stems[] = {"bear", "cub", "owl"}, *const endings[] = {".mp4", ".mov"},
@@ -444,8 +454,12 @@ static void kill_at_random(const struct way *way)
         if (round % ROUNDS == 0)
             new_world();
         child = start_driver(way, 0, rand(), true, &listen);
-        for (int i = 0; i < 10; i++) /* new ones while it runs */
+        for (int i = 0; i < 10;
+             i++) { /* new ones while it runs; held, so that a name that is free stays so */
+            hold(child);
             drop_input(directories[rand() % 3], stems[rand() % 3], endings[rand() % 2]);
+            kill(child, SIGCONT);
+        }
         nanosleep(&pause, NULL);
         kill(child, SIGKILL);
         assert_int_equal(waitpid(child, &status, 0), child);
