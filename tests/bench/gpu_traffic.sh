@@ -2,7 +2,8 @@
 # tests/bench/gpu_traffic.sh GPUBENCH WEIGHTS [OPTION...]: device-memory traffic of one whole clip, by ncu.
 #
 # GPUBENCH: tests/kernels/gpubench of either path; WEIGHTS and options are its own (base:1, fp16, --queries 256,
-# --tile 256,16). Range replay over the whole clip after two that warm up, caches neither flushed nor warmed between kernels.
+# --tile 256,16). Range replay (of the application: the plain one does not allow what launches call) over the whole clip, after
+# two that warm up; caches are neither flushed nor warmed between kernels.
 # One line: bytes read from and written to device memory, and what passed between multiprocessors and L2. Needs Nsight
 # Compute and the right to read counters; exits with 77 and says so where they are not there.
 set -u
@@ -10,8 +11,8 @@ program=${1:?usage: gpu_traffic.sh GPUBENCH WEIGHTS [OPTION...]}
 shift
 metrics=dram__bytes_read.sum,dram__bytes_write.sum,lts__t_bytes.sum
 ncu=$(command -v ncu) || { echo "skipped: no ncu"; exit 77; }
-text=$("$ncu" --replay-mode range --cache-control none --clock-control none --print-units base --metrics "$metrics" \
-              "$program" "$@" --range --no-graphs 2>&1)
+text=$("$ncu" --replay-mode app-range --cache-control none --clock-control none --print-units base --metrics "$metrics" \
+              "$program" "$@" --range 2>&1)
 if grep -q ERR_NVGPUCTRPERM <<<"$text"; then
     echo "skipped: the counters are not open to this user"
     exit 77
