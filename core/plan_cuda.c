@@ -18,7 +18,7 @@
 #include <stdarg.h>
 #include <string.h>
 
-#define GOAL_BYTES INT64_C(600000000)
+#define GOAL_BYTES INT64_C(590000000) /* of 600 MB: allocations are rounded up, graphs take some */
 
 enum {
     LARGEST_QUERIES = 4096,
@@ -52,6 +52,12 @@ static const struct kind *kind_of(const struct tt_plan *plan)
 static int64_t features_bytes(const struct tt_plan *plan)
 {
     return (int64_t)kind_of(plan)->value * TT_CLIP_FRAMES * TT_FEATURE_FLOATS;
+}
+
+/* Small's embeddings are made in FP16 without volumes in memory. */
+static int has_volumes(const struct tt_plan *plan, const struct tt_model_shape *shape)
+{
+    return plan->precision == TT_FP32 || shape->encoder_convs == 3;
 }
 
 static int64_t volume_bytes(const struct tt_plan *plan) /* of one query point and level */
@@ -93,6 +99,8 @@ static int64_t volume_scratch(const struct tt_plan *plan, const struct tt_model_
 {
     int64_t maps = 2 * 128;
 
+    if (!has_volumes(plan, shape))
+        return 0;
     for (int i = 0; i < shape->encoder_convs; i++)
         maps += shape->encoder[i].out_size * shape->encoder[i].out_size * shape->encoder[i].out_channels;
     return volume_bytes(plan) + (plan->precision == TT_FP32 ? 4 * 2 * TT_CLIP_FRAMES * maps : 0);
@@ -149,7 +157,8 @@ static void choose(struct tt_plan *plan, const struct tt_model_shape *shape, str
         tt_plan_between(wanted.queries ? wanted.queries : larger(queries, 1), 1, LARGEST_QUERIES);
     volumes =
         larger(plan->tile.queries / larger(volumes, 1), 1); /* now: parts of a tile, none of them small */
-    plan->volume_queries = (int)((plan->tile.queries + volumes - 1) / volumes);
+    plan->volume_queries =
+        has_volumes(plan, shape) ? (int)((plan->tile.queries + volumes - 1) / volumes) : plan->tile.queries;
 }
 
 /* Volumes of a tile that somebody asked for take what is left, where that is less. */
@@ -268,6 +277,25 @@ static void count_backbone(const struct counting *c)
         }
 }
 
+/* Correlation and encoder in one kernel of all levels: a block takes a query point, a level and 24 frames. */
+static void count_embed(const struct counting *c, double passes)
+{
+    const double l2 = (double)c->plan->device.l2_bytes, rows = passes * c->plan->frames;
+    double values = 0, bytes = 0;
+
+    for (int level = 0; level < TT_LEVELS; level++) {
+        const struct tt_level_shape *s = &tt_level_shapes[level];
+        double map = (double)TT_CLIP_FRAMES * s->size * s->size * s->channels * 2;
+
+        values += TT_PATCH_AREA * TT_SUPPORT_AREA * (double)s->channels;
+        bytes += map > l2 ? rows * TT_PATCH_AREA * s->channels * 2 : passes / c->plan->tile.queries * map;
+        bytes += passes * 2 * TT_SUPPORT_AREA * s->channels * 4.0;
+    }
+    count(c, TT_STAGE_CORRELATION, passes / c->plan->tile.queries,
+          rows * 2 * (values + TT_LEVELS * tt_plan_encoder_flop(c->shape)), 1e18,
+          bytes + rows * TT_LEVELS * TT_LEVEL_EMBEDDING * 2, "embed");
+}
+
 static void count_correlation(const struct counting *c, double passes)
 {
     const struct kind *k = kind_of(c->plan);
@@ -276,6 +304,10 @@ static void count_correlation(const struct counting *c, double passes)
     const int spilled = c->plan->volume_queries * (double)volume_bytes(c->plan) > l2;
     const double parts = passes / c->plan->volume_queries;
 
+    if (!has_volumes(c->plan, c->shape)) {
+        count_embed(c, passes);
+        return;
+    }
     for (int level = 0; level < TT_LEVELS; level++) {
         const struct tt_level_shape *s = &tt_level_shapes[level];
         double map = (double)TT_CLIP_FRAMES * s->size * s->size * s->channels * k->value;

@@ -150,7 +150,7 @@ static void print_text(const struct tt_plan *plan, const char *model)
     printf("%s, %s: LocoTrack %s, %d query points, %d frames\n", plan->device.name,
            plan->precision == TT_FP16 ? "fp16" : "fp32", model, plan->queries, plan->frames);
     printf("tile: %d query points x %d frames", plan->tile.queries, plan->tile.frames);
-    if (plan->device.kind == TT_DEVICE_CUDA)
+    if (plan->device.kind == TT_DEVICE_CUDA && plan->volume_queries < plan->tile.queries)
         printf(", volumes of %d query points", plan->volume_queries);
     printf("; memory %.0f MB\n\n", (double)plan->memory_bytes / 1e6);
     printf("%-12s %12s %12s\n", "stage", "GFLOP", "MB moved");
