@@ -44,90 +44,83 @@ static enum tt_status save(struct ending *ending)
 /* --- the results ------------------------------------------------------------------------------------------
  */
 
-/* One result, where it still lies here. *taken: out; true: somebody else has its name. */
-static enum tt_status publish_one(struct ending *ending, enum tt_track_format format, bool *taken)
+/* The formats that are not published yet. tracks_fd: where the results go. *taken: out, whether a file that
+ * is not ours has the name of one of them. */
+static unsigned unpublished(const struct ending *ending, int tracks_fd, bool *taken)
 {
     const struct tt_manifest *manifest = ending->manifest;
-    char result[TT_RESULT_BYTES];
-    const char *name;
-    int problem = 0, fd;
-
-    tt_job_result_name(result, manifest, format);
-    fd = tt_fs_open_parent(ending->spool, "tracks", manifest->output[format], true, &name);
-    if (fd < 0)
-        return trouble(ending, "opening its directory in tracks/");
-    if (tt_fs_exists(ending->fd, result) && tt_fs_move(ending->spool, ending->fd, result, fd, name) < 0)
-        problem = errno;
-    TT_STEP("commit-rename");
-    if (!problem && tt_fs_sync(fd) < 0)
-        problem = errno;
-    TT_STEP("commit-synced");
-    tt_fs_close(fd);
-    *taken = problem == EEXIST;
-    errno = problem;
-    return problem && !*taken ? trouble(ending, "publishing its result") : TT_OK;
-}
-
-/* Whether a file that is not ours has the name of a result. */
-static bool is_name_taken(const struct ending *ending, enum tt_track_format format, const char *result)
-{
-    const char *name;
-    int fd = tt_fs_open_parent(ending->spool, "tracks", ending->manifest->output[format], false, &name);
-    bool taken = fd >= 0 && tt_fs_exists(fd, name) && !tt_fs_same_file(fd, name, ending->fd, result);
-
-    tt_fs_close(fd);
-    return taken;
-}
-
-/* The formats that are not published yet. *taken: out, whether the name of one of them is. */
-static unsigned unpublished(const struct ending *ending, bool *taken)
-{
     unsigned formats = 0;
 
     *taken = false;
     for (int i = 0; i < TT_TRACK_FORMATS; i++) {
-        enum tt_track_format format = (enum tt_track_format)i;
         char result[TT_RESULT_BYTES];
+        const char *name;
 
-        tt_job_result_name(result, ending->manifest, format);
-        if (!ending->manifest->output[i] || !tt_fs_exists(ending->fd, result))
+        tt_job_result_name(result, manifest, (enum tt_track_format)i);
+        if (!manifest->output[i] || !tt_fs_exists(ending->fd, result))
             continue;
+        name = tt_path_name(manifest->output[i]);
         formats |= 1u << i;
-        *taken |= is_name_taken(ending, format, result);
+        *taken |= tt_fs_exists(tracks_fd, name) && !tt_fs_same_file(tracks_fd, name, ending->fd, result);
     }
     return formats;
 }
 
 /* Other names for the results that are not published yet. */
-static enum tt_status name_again(struct ending *ending)
+static enum tt_status name_again(struct ending *ending, int tracks_fd)
 {
     struct tt_manifest *manifest = ending->manifest;
     bool taken;
-    unsigned formats = unpublished(ending, &taken);
+    unsigned formats = unpublished(ending, tracks_fd, &taken);
 
     if (tt_place_outputs_again(ending->spool, manifest, formats, manifest->output) < 0)
         return trouble(ending, "looking for a free name");
     return save(ending);
 }
 
+/* One result, if it still lies here. */
+static enum tt_status publish_one(struct ending *ending, int tracks_fd, enum tt_track_format format)
+{
+    const struct tt_manifest *manifest = ending->manifest;
+    char result[TT_RESULT_BYTES];
+
+    tt_job_result_name(result, manifest, format);
+    while (tt_fs_exists(ending->fd, result)) {
+        enum tt_status status;
+
+        if (tt_fs_move(ending->spool, ending->fd, result, tracks_fd,
+                       tt_path_name(manifest->output[format])) == 0)
+            break;
+        status = errno == EEXIST ? name_again(ending, tracks_fd) : trouble(ending, "publishing its result");
+        if (status)
+            return status;
+    }
+    TT_STEP("commit-rename");
+    return TT_OK;
+}
+
 /* All names are looked at before the first is given, so that the results of a job keep one name between them;
  * only who takes one of the others in the very instant between two renames can part them. */
 static enum tt_status publish(struct ending *ending)
 {
+    const struct tt_manifest *manifest = ending->manifest;
+    const char *ignored;
+    int tracks_fd = tt_fs_open_parent(ending->spool, "tracks", tt_manifest_output(manifest), true, &ignored);
     enum tt_status status = TT_OK;
     bool taken;
 
-    unpublished(ending, &taken);
+    if (tracks_fd < 0)
+        return trouble(ending, "opening its directory in tracks/");
+    unpublished(ending, tracks_fd, &taken);
     if (taken)
-        status = name_again(ending);
-    for (int i = 0; i < TT_TRACK_FORMATS && !status; i++) {
-        taken = ending->manifest->output[i] != NULL;
-        while (taken && !status) {
-            status = publish_one(ending, (enum tt_track_format)i, &taken);
-            if (!status && taken)
-                status = name_again(ending);
-        }
-    }
+        status = name_again(ending, tracks_fd);
+    for (int i = 0; i < TT_TRACK_FORMATS && !status; i++)
+        if (manifest->output[i])
+            status = publish_one(ending, tracks_fd, (enum tt_track_format)i);
+    if (!status && tt_fs_sync(tracks_fd) < 0)
+        status = trouble(ending, "syncing its directory in tracks/");
+    TT_STEP("commit-synced");
+    tt_fs_close(tracks_fd);
     return status;
 }
 

@@ -321,16 +321,25 @@ static char *read_path(json_t *object, const char *key, bool optional, const cha
     return path;
 }
 
+/* All of a job lie in one directory. */
 static void read_outputs(char **outputs, json_t *object, const char **bad)
 {
     json_t *list = json_object_get(object, "outputs");
+    const char *first = NULL;
     size_t known = 0;
 
-    for (int i = 0; i < TT_TRACK_FORMATS; i++)
-        if (json_object_get(list, tt_track_format_names[i])) {
-            outputs[i] = read_path(list, tt_track_format_names[i], false, bad);
-            known++;
-        }
+    for (int i = 0; i < TT_TRACK_FORMATS; i++) {
+        if (!json_object_get(list, tt_track_format_names[i]))
+            continue;
+        known++;
+        outputs[i] = read_path(list, tt_track_format_names[i], false, bad);
+        if (!outputs[i])
+            continue;
+        first = first ? first : outputs[i];
+        if (tt_path_directory(first) != tt_path_directory(outputs[i]) ||
+            strncmp(first, outputs[i], tt_path_directory(first)) != 0)
+            *bad = "outputs";
+    }
     if (!json_is_object(list) || known != json_object_size(list))
         *bad = "outputs";
 }

@@ -292,6 +292,8 @@ static void refuses_damaged_manifests(void **state)
     refused_with("source", json_pack("{ss}", "bytes", "../../etc/passwd"));
     refused_with("target", json_pack("{ss}", "bytes", "/etc/passwd"));
     refused_with("outputs", json_pack("{s{ss}}", "gif", "bytes", "a.tracks.gif"));
+    refused_with("outputs", json_pack("{s{ss}, s{ss}}", "npz", "bytes", "a/x.tracks.npz", "csv", "bytes",
+                                      "b/x.tracks.csv"));
     refused_npz("a%00b");
     refused_npz("../a.tracks.npz");
     refused_with("sidecars", json_pack("[s]", "video"));
