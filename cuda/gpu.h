@@ -66,7 +66,7 @@ struct tt_gpu_track {
 /* What a tile of frames needs. */
 struct tt_gpu_backbone {
     void *x, *h, *shortcut;   /* [frames][128][128][64], the largest maps */
-    float *partial, *norm[2]; /* [frames][64][64][2] sums; [frames][256][2] scale and shift */
+    float *partial, *norm[2]; /* [frames][128][64][2] sums; [frames][256][2] scale and shift */
     uint8_t *rgb;             /* [frames][256][256][3] */
 };
 

@@ -42,10 +42,10 @@ static float *reserve(struct loader *l, size_t n, float **host)
     return device;
 }
 
-/* Packed matrices are followed by 2 KB that kernels read ahead. */
+/* Packed matrices are followed by 4 KB that kernels read ahead. */
 static void *reserve_packed(struct loader *l, size_t n, void **host)
 {
-    return reserve_bytes(l, n * sizeof(uint16_t) + 2048, host);
+    return reserve_bytes(l, n * sizeof(uint16_t) + 4096, host);
 }
 
 static void check_memory(struct loader *l, int failed)
@@ -165,7 +165,9 @@ enum tt_k_conv_variant tt_gpu_conv_variant(enum tt_k_mma mma, int stride, int ou
 static void *conv_f16(struct loader *l, int stride, int out, int in, int proj_in, const char *name,
                       const char *proj)
 {
-    void *host, *device = reserve_packed(l, (size_t)(9 * in + proj_in) * (size_t)out, &host);
+    int chunk = tt_k_conv_f16_chunk(tt_gpu_conv_variant(l->mma, stride, out));
+    int k = chunk ? 9 * in + proj_in : 12 * in + 2 * proj_in;
+    void *host, *device = reserve_packed(l, (size_t)k * (size_t)out, &host);
     float *w, *p = NULL;
 
     if (!host || l->status)
@@ -174,8 +176,8 @@ static void *conv_f16(struct loader *l, int stride, int out, int in, int proj_in
     if (w && proj)
         p = read_tensor(l, (int64_t)out * proj_in, proj);
     if (w && (p || !proj))
-        check_memory(l, tt_pack_conv_f16(host, w, p, out, in, proj_in,
-                                         tt_k_conv_f16_chunk(tt_gpu_conv_variant(l->mma, stride, out))));
+        check_memory(l, chunk ? tt_pack_conv_f16(host, w, p, out, in, proj_in, chunk)
+                              : tt_pack_winograd_f16(host, w, p, out, in, proj_in));
     free(w);
     free(p);
     return device;
@@ -237,18 +239,22 @@ static void load_encoder_f16(struct loader *l, struct tt_gpu_encoder_conv *e, co
     int taps = c->kernel * c->kernel, in = first ? TT_K_VOLUME_ROW_F16 : c->in_channels,
         out = c->out_channels;
     size_t n = (size_t)taps * (size_t)(in * out);
+    const size_t small[2] = {TT_EMBED_HALFS_0, TT_EMBED_HALFS_1};
+    int is_small = first && c->kernel == 5;
     void *host[2] = {NULL, NULL};
     float *w = NULL;
 
     for (int o = 0; o < 1 + first; o++)
-        e->weight[o] = reserve_packed(l, n, &host[o]);
+        e->weight[o] = reserve_packed(l, is_small ? small[o] : n, &host[o]);
     if (!host[0] || l->status)
         return;
     if (first) {
         w = read_tensor(l, (int64_t)taps * out * c->in_channels, name);
         for (int o = 0; o < 2 && w; o++)
-            check_memory(l, c->kernel == 5 ? tt_pack_encoder_f16(host[o], w, o)
-                                           : tt_pack_encoder_base_f16(host[o], w, o));
+            if (is_small)
+                tt_pack_embed_f16(host[o], w, o);
+            else
+                check_memory(l, tt_pack_encoder_base_f16(host[o], w, o));
     } else {
         w = calloc(n, sizeof *w);
         check_memory(l, !w);

@@ -81,6 +81,35 @@ int tt_pack_conv_f16(uint16_t *packed, const float *weight, const float *project
     return 0;
 }
 
+int tt_pack_winograd_f16(uint16_t *packed, const float *weight, const float *projection, int out_c, int in_c,
+                         int proj_c)
+{
+    const int k = 12 * in_c + 2 * proj_c;
+    float *matrix = malloc(sizeof(float) * (size_t)k * out_c);
+    if (!matrix)
+        return -1;
+    float *row = matrix;
+    for (int c0 = 0; c0 < in_c; c0 += 16)
+        for (int column = 0; column < 4; column++)
+            for (int ky = 0; ky < 3; ky++)
+                for (int c = c0; c < c0 + 16; c++, row += out_c)
+                    for (int o = 0; o < out_c; o++) {
+                        const float *g = weight + ((size_t)o * in_c + c) * 9 + ky * 3;
+                        const float outer = g[0] + g[2];
+                        row[o] = column == 0   ? g[0]
+                                 : column == 3 ? g[2]
+                                               : 0.5f * (column == 1 ? outer + g[1] : outer - g[1]);
+                    }
+    for (int c0 = 0; c0 < proj_c; c0 += 16)
+        for (int column = 1; column < 3; column++)
+            for (int c = c0; c < c0 + 16; c++, row += out_c)
+                for (int o = 0; o < out_c; o++)
+                    row[o] = (column == 1 ? 0.5f : -0.5f) * projection[(size_t)o * proj_c + c];
+    tt_pack_matrix_f16(packed, matrix, k, out_c);
+    free(matrix);
+    return 0;
+}
+
 /* The volume's column that k (0..63) of a tap stands for, as the 16 bytes of a lane spread over the steps. */
 static int column_of(int k)
 {

@@ -28,17 +28,9 @@ template <int RG_> struct shape {
         ROW = 4 * 16 * CK * 2, /* bytes of a transformed row */
         BUFFER = ROWS * ROW,
         STAGE = TH * WIDE * LINE,
-        BYTES = 2 * BUFFER > STAGE ? 2 * BUFFER : STAGE
+        NORM = 2 * BUFFER > STAGE ? 2 * BUFFER : STAGE /* where the norm lies: 8 bytes a channel */
     };
 };
-
-/* threadIdx.x, hidden from the compiler, which would otherwise keep addresses across the loop over chunks. */
-__device__ __forceinline__ int thread()
-{
-    int t = threadIdx.x;
-    asm volatile("" : "+r"(t));
-    return t;
-}
 
 __device__ __forceinline__ uint32_t plus(uint32_t a, uint32_t b)
 {
@@ -51,53 +43,73 @@ __device__ __forceinline__ uint32_t minus(uint32_t a, uint32_t b)
     return *reinterpret_cast<const uint32_t *>(&h);
 }
 
-/* A tensor's part for a block: tile pixel (y, x) is image pixel step·(top + y, left + x). */
+/* max(a, 0), max(b, 0) in FP16 */
+__device__ __forceinline__ uint32_t pack_relu(float a, float b)
+{
+#if __CUDA_ARCH__ >= 800
+    uint32_t r;
+    asm("cvt.rn.relu.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(b), "f"(a));
+    return r;
+#else
+    return tt_pack(fmaxf(a, 0.0f), fmaxf(b, 0.0f));
+#endif
+}
+
+/* A tensor of one frame: in, norm; tile pixel (y, x) is image pixel step·(top + y, left + x). */
 struct source {
-    const __half *in;  /* of the frame */
-    const float *norm; /* of the frame */
+    const __half *in;
+    const float *norm;
     int size, channels, top, left, step;
 };
 
 /* Six neighbouring pixels of a row, eight channels: what two pairs need. */
 template <class S> struct piece {
     uint4 v[6];
-    unsigned inside;
+    const __half *at; /* the first pixel in the next chunk */
+    int stride;       /* halfs from pixel to pixel */
+    unsigned inside;  /* a bit a pixel: not padding */
 
     static __device__ __forceinline__ int number()
     {
-        return (thread() + blockIdx.x * 32) % S::THREADS; /* the idle warp is another in each block */
+        return (threadIdx.x + blockIdx.x * 32) % S::THREADS; /* the idle warp is another in each block */
     }
     static __device__ __forceinline__ bool idle()
     {
         return number() >= S::ROWS * 16;
     }
-    __device__ __forceinline__ void fetch(const source &s, int c0)
+    __device__ __forceinline__ void place(const source &s)
     {
         const int n = number(), y = s.step * (s.top + n / 16), x0 = s.left + n / 2 % 8 * 4;
-        const __half *row = s.in + y * s.size * s.channels + c0 + n % 2 * 8;
-        const bool row_inside = (unsigned)y < (unsigned)s.size && n < S::ROWS * 16;
+        stride = s.step * s.channels;
+        at = s.in + y * s.size * s.channels + x0 * stride + n % 2 * 8;
         inside = 0;
 #pragma unroll
+        for (int i = 0; i < 6; i++)
+            inside |= (unsigned)((unsigned)(s.step * (x0 + i)) < (unsigned)s.size) << i;
+        if ((unsigned)y >= (unsigned)s.size || idle())
+            inside = 0;
+    }
+    __device__ __forceinline__ void fetch()
+    {
+#pragma unroll
         for (int i = 0; i < 6; i++) {
-            const int x = s.step * (x0 + i);
             v[i] = make_uint4(0, 0, 0, 0);
-            if (row_inside && (unsigned)x < (unsigned)s.size) {
-                v[i] = *reinterpret_cast<const uint4 *>(row + x * s.channels);
-                inside |= 1u << i;
-            }
+            if (inside >> i & 1)
+                v[i] = *reinterpret_cast<const uint4 *>(at + i * stride);
         }
+        at += CK;
     }
     template <int HALF> __device__ __forceinline__ void normalise(const float *norm)
     {
-        norm += number() % 2 * 16 + HALF * 8;
+        norm += number() % 2 * 16 + HALF * 8; /* in shared memory */
         const float4 f = tt_load4(norm), g = tt_load4(norm + 4);
 #pragma unroll
         for (int i = 0; i < 6; i++) {
             uint32_t &first = HALF ? v[i].z : v[i].x, &second = HALF ? v[i].w : v[i].y;
             const float2 a = tt_unpack(first), b = tt_unpack(second);
             const uint32_t mask = 0u - (inside >> i & 1);
-            first = tt_pack(fmaxf(fmaf(a.x, f.x, f.y), 0.0f), fmaxf(fmaf(a.y, f.z, f.w), 0.0f)) & mask;
-            second = tt_pack(fmaxf(fmaf(b.x, g.x, g.y), 0.0f), fmaxf(fmaf(b.y, g.z, g.w), 0.0f)) & mask;
+            first = pack_relu(fmaf(a.x, f.x, f.y), fmaf(a.y, f.z, f.w)) & mask;
+            second = pack_relu(fmaf(b.x, g.x, g.y), fmaf(b.y, g.z, g.w)) & mask;
         }
     }
     __device__ __forceinline__ void put(unsigned char *buffer) const
@@ -127,6 +139,12 @@ template <class S> struct piece {
         put(buffer);
     }
 };
+
+template <class S> __device__ __forceinline__ void put_norm(float *to, const source &s)
+{
+    for (int i = threadIdx.x * 4; i < s.channels * 2; i += S::THREADS * 4)
+        tt_store4(to + i, tt_load4(s.norm + i));
+}
 
 /* m[f][output row][column tile] */
 typedef float sums[4][4][2][4];
@@ -224,6 +242,7 @@ __global__ void __launch_bounds__(S::THREADS, 2 / S::RG) winograd(const struct t
                           (lane / 16 ^ (lane >> 2 & 1)) * 16;
     sums m = {};
     uint4 b[2][3];
+    float *norm = reinterpret_cast<float *>(shared + S::NORM);
     piece<S> next;
     source s = {reinterpret_cast<const __half *>(c.in) + (size_t)frame * c.in_size * c.in_size * c.in_c,
                 c.norm + (size_t)frame * c.in_c * 2,
@@ -232,20 +251,23 @@ __global__ void __launch_bounds__(S::THREADS, 2 / S::RG) winograd(const struct t
                 oy - 1,
                 ox - 1,
                 1};
-    next.fetch(s, 0);
+    next.place(s);
+    next.fetch();
+    put_norm<S>(norm, s);
 #pragma unroll
     for (int f = 0; f < 2; f++)
 #pragma unroll
         for (int ky = 0; ky < 3; ky++)
             b[f][ky] = __ldg(weight + (f * 3 + ky) * 128);
-    next.finish(shared, s.norm);
+    __syncthreads();
+    next.finish(shared, norm);
     __syncthreads();
     uint32_t from = base, to = S::BUFFER;
 #pragma unroll 1
     for (int c0 = 0; c0 < c.in_c; c0 += CK) {
         const bool more = c0 + CK < c.in_c;
         if (more)
-            next.fetch(s, c0 + CK);
+            next.fetch();
         const uint4 *const here = weight;
         weight += more ? 12 * 128 : 0; /* behind the last there is nothing to read ahead */
         uint32_t a[3][4];
@@ -268,7 +290,7 @@ __global__ void __launch_bounds__(S::THREADS, 2 / S::RG) winograd(const struct t
                                             : __ldg(weight + ((f - 2) * 3 + r - 3) * 128);
             }
             if (f == 2 && more)
-                next.finish(shared + to, s.norm + 2 * (c0 + CK));
+                next.finish(shared + to, norm + 2 * (c0 + CK));
         }
         from = base + to, to = S::BUFFER - to;
         __syncthreads();
@@ -283,15 +305,18 @@ __global__ void __launch_bounds__(S::THREADS, 2 / S::RG) winograd(const struct t
              oy - 1,
              ox - 1,
              c.proj_size / c.out_size};
-        next.fetch(s, 0);
-        next.finish(shared, s.norm);
+        next.place(s);
+        next.fetch();
+        put_norm<S>(norm, s);
+        __syncthreads();
+        next.finish(shared, norm);
         from = base, to = S::BUFFER;
         __syncthreads();
 #pragma unroll 1
         for (int c0 = 0; c0 < c.proj_c; c0 += CK) {
             const bool more = c0 + CK < c.proj_c;
             if (more)
-                next.fetch(s, c0 + CK);
+                next.fetch();
 #pragma unroll
             for (int f = 1; f < 3; f++) {
                 const uint4 w = __ldg(weight + (f - 1) * 128);
@@ -304,7 +329,7 @@ __global__ void __launch_bounds__(S::THREADS, 2 / S::RG) winograd(const struct t
             }
             weight += 2 * 128;
             if (more)
-                next.finish(shared + to, s.norm + 2 * (c0 + CK));
+                next.finish(shared + to, norm + 2 * (c0 + CK));
             from = base + to, to = S::BUFFER - to;
             __syncthreads();
         }
@@ -318,11 +343,12 @@ template <class S, bool K16> cudaError_t launch(const struct tt_k_conv_f16 *c, v
         c->in_size != c->out_size)
         return cudaErrorInvalidValue;
     auto *kernel = c->proj_c ? winograd<S, K16, true> : winograd<S, K16, false>;
-    const cudaError_t e = tt_shared(kernel, S::BYTES);
+    const int channels = c->in_c > c->proj_c ? c->in_c : c->proj_c, bytes = S::NORM + channels * 8;
+    const cudaError_t e = tt_shared(kernel, bytes);
     if (e != cudaSuccess)
         return e;
     const dim3 grid(c->out_size / WIDE * (c->out_size / S::TH), c->out_c / 64, c->frames);
-    kernel<<<grid, S::THREADS, S::BYTES, (cudaStream_t)stream>>>(*c);
+    kernel<<<grid, S::THREADS, bytes, (cudaStream_t)stream>>>(*c);
     return cudaGetLastError();
 }
 
