@@ -7,11 +7,18 @@
  */
 #include "cuda/gpu.h"
 
+/* Small's encoder makes embeddings without volumes in memory. */
+static int is_small(const struct tt_gpu *gpu)
+{
+    return gpu->shape->encoder_convs == 2;
+}
+
 static void layout(struct tt_gpu *gpu)
 {
     size_t features = tt_gpu_layout_features(gpu, sizeof(uint16_t));
     size_t backbone = tt_gpu_layout_backbone(gpu, features, sizeof(uint16_t));
-    size_t track = tt_gpu_layout_track(gpu, features, sizeof(uint16_t), TT_K_VOLUME_ROW_F16);
+    size_t track =
+        tt_gpu_layout_track(gpu, features, sizeof(uint16_t), is_small(gpu) ? 0 : TT_K_VOLUME_ROW_F16);
 
     gpu->work_bytes = backbone > track ? backbone : track;
 }
@@ -134,41 +141,62 @@ static int initialise(struct tt_gpu *gpu, int queries, int frames)
 
 /* ---- refinement ---- */
 
-/* Correlation embeddings of `queries` query points from number `first` on, at one level. */
+/* Base: correlation embeddings of `queries` query points from number `first` on, at one level. */
 static int encode(struct tt_gpu *gpu, int level, int first, int queries, int frames)
 {
     struct tt_gpu_track *t = &gpu->track;
     const struct tt_level_shape *s = &tt_level_shapes[level];
     const struct tt_gpu_encoder_conv *w = gpu->weights.encoder[level];
-    const struct tt_k_encode_f16 e = {.volume = t->volume,
-                                      .weight = {w[0].weight[0], w[0].weight[1]},
-                                      .weight2 = w[1].weight[0],
-                                      .bias = {w[0].bias, w[1].bias},
-                                      .gamma = {w[0].norm.gamma, w[1].norm.gamma},
-                                      .beta = {w[0].norm.beta, w[1].norm.beta},
-                                      .out = (uint16_t *)t->tokens + (size_t)first * frames * TT_K_TOKEN + 2 +
-                                             level * TT_LEVEL_EMBEDDING,
-                                      .rows = queries * frames,
-                                      .out_row = TT_K_TOKEN};
-    const struct tt_k_encode_base_f16 base = {.volume = t->volume,
-                                              .weight = {w[0].weight[0], w[0].weight[1]},
-                                              .weight2 = w[1].weight[0],
-                                              .weight3 = w[2].weight[0],
-                                              .bias = {w[0].bias, w[1].bias, w[2].bias},
-                                              .gamma = {w[0].norm.gamma, w[1].norm.gamma, w[2].norm.gamma},
-                                              .beta = {w[0].norm.beta, w[1].norm.beta, w[2].norm.beta},
-                                              .out = e.out,
-                                              .rows = e.rows,
-                                              .out_row = e.out_row};
+    const struct tt_k_encode_base_f16 e = {
+        .volume = t->volume,
+        .weight = {w[0].weight[0], w[0].weight[1]},
+        .weight2 = w[1].weight[0],
+        .weight3 = w[2].weight[0],
+        .bias = {w[0].bias, w[1].bias, w[2].bias},
+        .gamma = {w[0].norm.gamma, w[1].norm.gamma, w[2].norm.gamma},
+        .beta = {w[0].norm.beta, w[1].norm.beta, w[2].norm.beta},
+        .out = (uint16_t *)t->tokens + (size_t)first * frames * TT_K_TOKEN + 2 + level * TT_LEVEL_EMBEDDING,
+        .rows = queries * frames,
+        .out_row = TT_K_TOKEN};
     int error = tt_k_correlate_f16(
         gpu->features[level], t->supports + (size_t)first * TT_SUPPORT_FLOATS + tt_gpu_support_offset(level),
         t->state + (size_t)first * frames * 4, t->volume, queries, frames, TT_SUPPORT_FLOATS, s->size,
         s->channels, (float)s->size / TT_CLIP_SIZE, gpu->mma, gpu->stream);
 
-    if (error)
-        return error;
-    return gpu->shape->encoder_convs == 3 ? tt_k_encode_base_f16(&base, gpu->mma, gpu->stream)
-                                          : tt_k_encode_f16(&e, gpu->mma, gpu->stream);
+    return error ? error : tt_k_encode_base_f16(&e, gpu->mma, gpu->stream);
+}
+
+/* Small: correlation embeddings of all query points and levels; no volume in memory. */
+static int embed(struct tt_gpu *gpu, int queries, int frames)
+{
+    /* the longest first, so that the device's last blocks are short */
+    static const int order[TT_LEVELS] = {TT_LOWRES, TT_HIRES, TT_HIGHEST};
+    struct tt_gpu_track *t = &gpu->track;
+    struct tt_k_embed_f16 e = {.state = t->state,
+                               .levels = TT_LEVELS,
+                               .queries = queries,
+                               .frames = frames,
+                               .row = TT_SUPPORT_FLOATS,
+                               .out_row = TT_K_TOKEN};
+
+    for (int i = 0; i < TT_LEVELS; i++) {
+        int level = order[i];
+        const struct tt_level_shape *s = &tt_level_shapes[level];
+        const struct tt_gpu_encoder_conv *w = gpu->weights.encoder[level];
+
+        e.level[i] = (struct tt_k_embed_level){.grid = gpu->features[level],
+                                               .support = t->supports + tt_gpu_support_offset(level),
+                                               .weight = {w[0].weight[0], w[0].weight[1]},
+                                               .weight2 = w[1].weight[0],
+                                               .bias = {w[0].bias, w[1].bias},
+                                               .gamma = {w[0].norm.gamma, w[1].norm.gamma},
+                                               .beta = {w[0].norm.beta, w[1].norm.beta},
+                                               .out = (uint16_t *)t->tokens + 2 + level * TT_LEVEL_EMBEDDING,
+                                               .size = s->size,
+                                               .channels = s->channels,
+                                               .scale = (float)s->size / TT_CLIP_SIZE};
+    }
+    return tt_k_embed_f16(&e, gpu->mma, gpu->stream);
 }
 
 /* half = layer_norm(h) · weight + bias; out_width columns. */
@@ -222,7 +250,7 @@ static int layer(struct tt_gpu *gpu, const struct tt_gpu_layer *w, int queries, 
                                      .up_bias = w->up.bias,
                                      .down_bias = w->down.bias,
                                      .rows = rows,
-                                     .variant = width == 256 ? TT_MLP_256_2x48 : TT_MLP_384_2x32};
+                                     .variant = width == 256 ? TT_MLP_256_48x32 : TT_MLP_384_48x64};
     int error = normed(gpu, &w->norm[0], &w->qkv, t->qkv, rows, 3 * width);
 
     if (!error)
@@ -234,9 +262,10 @@ static int refine(struct tt_gpu *gpu, int queries, int frames)
 {
     struct tt_gpu_track *t = &gpu->track;
     const struct tt_gpu_weights *w = &gpu->weights;
-    int rows = queries * frames, width = gpu->shape->width, error = 0;
+    int rows = queries * frames, width = gpu->shape->width;
+    int error = is_small(gpu) ? embed(gpu, queries, frames) : 0;
 
-    for (int q = 0; q < queries && !error; q += gpu->volume_tile) {
+    for (int q = 0; !is_small(gpu) && q < queries && !error; q += gpu->volume_tile) {
         int n = queries - q < gpu->volume_tile ? queries - q : gpu->volume_tile;
 
         for (int level = 0; level < TT_LEVELS && !error; level++)

@@ -154,28 +154,77 @@ int tt_pack_encoder_base_f16(uint16_t *packed, const float *weight, int orientat
     return pack_encoder(packed, weight, orientation, 9);
 }
 
-/* Elements of a window of encoder position (px, py): positions of the support, 4×4 from (3·py, 3·px) on. */
-int tt_pack_embed_f16(uint16_t *packed, const float *weight, int orientation)
+/* Tap of element i (0..15) of the window of encoder position (px, py): those that all four have, then its
+ * own. */
+static int tap_of(int i, int px, int py)
 {
-    const int n = orientation ? 49 : 25; /* taps, or input channels */
-    float *matrix = calloc((size_t)n * 64 * 64, sizeof(*matrix));
-    if (!matrix)
-        return -1;
-    for (int i = 0; i < n; i++) {
-        int taken[49] = {0};
-        for (int k = 0; k < 64; k++) {
-            const int px = k / 32, py = k / 16 % 2, y = k / 4 % 4, x = k % 4;
-            const int position = (3 * py + y) * 7 + 3 * px + x;
-            const int channel = orientation ? i : position, tap = orientation ? (y + 1 - py) * 5 + x + 1 - px : i;
-            if (!orientation && taken[position]++)
-                continue; /* an element of several windows counts in the first */
-            for (int o = 0; o < 64; o++)
-                matrix[(i * 64 + k) * 64 + o] = weight[((size_t)o * 49 + channel) * 25 + tap];
+    const int ky = i < 9 ? i / 3 + 1 : i < 12 || i == 15 ? 4 - 4 * py : i - 11;
+    const int kx = i < 9 ? i % 3 + 1 : i < 12 ? i - 8 : 4 - 4 * px;
+    return ky * 5 + kx;
+}
+
+/* Support position that element i of encoder position (px, py)'s window is. */
+static int position_of(int i, int px, int py)
+{
+    const int tap = tap_of(i, px, py);
+    return (tap / 5 - 1 + 4 * py) * 7 + tap % 5 - 1 + 4 * px;
+}
+
+/* Orientation 0: of a tap, what channel row k of step `step` (0..3) is; -1: none. Windows 0 and 3, the eights
+ * of windows 2 and 1, their ninths: each position once. */
+static int direct_channel(int step, int k)
+{
+    if (step < 2)
+        return step && k == 15 ? -1 : position_of(k, step, step);
+    if (step == 2)
+        return position_of(k % 8, k < 8, k >= 8);
+    return k < 2 ? position_of(8, k == 1, k == 0) : -1;
+}
+
+/* Orientation 1: of a row of seven input channels, what channel and tap row k of step `step` (0..18) is:
+ * three pairs (the eight elements that all windows have, of both; of each window the other eight, of both),
+ * then the four windows of the seventh. */
+static int transposed_channel(int step, int k, int *tap)
+{
+    const int single = step >= 15, unit = single ? step - 15 : step % 5 ? step % 5 - 1 : 0;
+    *tap = tap_of(single ? k : k % 8 + (step % 5 ? 8 : 0), unit / 2, unit % 2);
+    return single ? 6 : step / 5 * 2 + k / 8;
+}
+
+/* The first 8 rows of a step of 64 columns, without room for the others: word 2·(pair % 2) + second of 16
+ * bytes of lane 4·g + q and half pair / 2. */
+static void pack_half(uint16_t *packed, const float *matrix)
+{
+    for (int k = 0; k < 8; k++)
+        for (int j = 0; j < 64; j++) {
+            const int pair = j / 16, second = j % 16 / 8, lane = j % 8 * 4 + k / 2;
+            packed[((pair / 2 * 32 + lane) * 4 + pair % 2 * 2 + second) * 2 + k % 2] =
+                tt_half_from_float(matrix[k * 64 + j]);
         }
-    }
-    tt_pack_left_f16(packed, matrix, n * 64, 64);
-    free(matrix);
-    return 0;
+}
+
+void tt_pack_embed_f16(uint16_t *packed, const float *weight, int orientation)
+{
+    const int groups = orientation ? 7 : 25, steps = orientation ? 19 : 4;
+    float matrix[16 * 64];
+    for (int i = 0; i < groups; i++)
+        for (int step = 0; step < steps; step++) {
+            for (int k = 0; k < 16; k++) {
+                int tap = i, channel;
+                if (orientation)
+                    channel = i * 7 + transposed_channel(step, k, &tap);
+                else
+                    channel = direct_channel(step, k);
+                for (int o = 0; o < 64; o++)
+                    matrix[k * 64 + o] = channel < 0 ? 0.0f : weight[((size_t)o * 49 + channel) * 25 + tap];
+            }
+            const int half = !orientation && step == 3;
+            if (half)
+                pack_half(packed, matrix);
+            else
+                tt_pack_left_f16(packed, matrix, 16, 64);
+            packed += half ? 512 : 1024;
+        }
 }
 
 int tt_pack_stem_f16(uint16_t *packed, const float *weight)

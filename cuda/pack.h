@@ -41,9 +41,10 @@ int tt_pack_encoder_f16(uint16_t *packed, const float *weight, int orientation);
 /* The same for weight [64][49][3][3] of base's first encoder convolution. packed: out, 9·64·64. */
 int tt_pack_encoder_base_f16(uint16_t *packed, const float *weight, int orientation);
 
-/* The same weight as embed_f16.cu reads it for an orientation: [25 taps] (0) or [49 input channels] (1), four
- * windows of 16 each, then 64 channels. packed: out, 25·64·64 or 49·64·64. Returns 0, or -1 without memory. */
-int tt_pack_embed_f16(uint16_t *packed, const float *weight, int orientation);
+/* The same weight as embed_f16.cu reads it for an orientation: steps of 16 × 64, which it describes. packed:
+ * out, as many halfs as the enumeration says. */
+enum { TT_EMBED_HALFS_0 = 25 * 3584, TT_EMBED_HALFS_1 = 7 * 19 * 1024 };
+void tt_pack_embed_f16(uint16_t *packed, const float *weight, int orientation);
 
 /* weight [7][7][3][64] of the first convolution, scaled by 2/255. packed: out, 176·64. Returns 0, or -1
  * without memory. */
