@@ -117,7 +117,7 @@ static void only_videos_are_jobs(void **state)
     assert_int_equal(s->notices[TT_NOTICE_REFUSED], 1); /* the link: somebody may wait for it */
     assert_non_null(strstr(s->notice, "link.mp4: a symbolic link"));
     scan(s);
-    assert_int_equal(s->notices[TT_NOTICE_REFUSED], 1); /* said once */
+    assert_int_equal(s->notices[TT_NOTICE_REFUSED], 1);     /* said once */
     assert_int_equal(tt_queue_count(s->queue).settling, 2); /* UPPER and the pipe */
     assert_int_equal(tt_queue_count(s->queue).sidecars, 2);
     s->now_ms += BLIND;
