@@ -148,14 +148,14 @@ __global__ void __launch_bounds__(WIDTH / 2, 2) attend(const struct tt_k_attend_
                                 (const __half *)g.qkv + (size_t)first * 3 * WIDTH + warp * HEAD +
                                     lane % 4 * 8,
                                 g.frames, warp >= HEADS / 2, slope.of[warp]);
-    const uint4 *weight = reinterpret_cast<const uint4 *>(g.weight) + (size_t)warp * STEPS * 128 + lane;
+    const uint4 *weight = tt_columns_of<8>(g.weight, warp, STEPS);
     const uint32_t base = tt_shared_address(shared) + lane % 16 * LINE + lane / 16 * 16;
     float acc[TILES][8][4];
     uint32_t a[TILES][4];
-    tt_frag_b b[AHEAD + 1];
+    tt_columns<8> b[AHEAD + 1];
 #pragma unroll
     for (int s = 0; s < AHEAD; s++)
-        tt_load_b(b[s], weight + s * 128);
+        b[s].load(weight + s * 128);
     tt_start(acc, g.bias + column);
     tt_add_rows<WIDTH>(acc, g.h, row, first + g.frames, column);
     __syncthreads();
@@ -165,7 +165,7 @@ __global__ void __launch_bounds__(WIDTH / 2, 2) attend(const struct tt_k_attend_
 #pragma unroll
     for (int s = 0; s < STEPS; s++) {
         if (s + AHEAD < STEPS)
-            tt_load_b(b[(s + AHEAD) % (AHEAD + 1)], weight + (s + AHEAD) * 128);
+            b[(s + AHEAD) % (AHEAD + 1)].load(weight + (s + AHEAD) * 128);
         tt_step_rows<K16>(acc, a, b[s % (AHEAD + 1)], base + (s + 1) % STEPS * 32, 16 * LINE);
     }
     tt_store_rows<WIDTH>(acc, g.h, row, first + g.frames, column);

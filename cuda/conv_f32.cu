@@ -4,8 +4,9 @@
  * of 128 threads makes 128 pixels × 64 channels, 8 × 8 a thread, in steps of 8 along K, which never cross a
  * tap (in_c is a multiple of 8). Each thread loads the 8 channels of one pixel, normalises them (scale,
  * shift, ReLU; padding stays zero) and stores them transposed. Shared memory: 2 × (8 × 132 + 8 × 64)
- * floats, 12.3 KB. Sums run along K in order, one FFMA after another, in parts of 192 which are then added to
- * the output in memory: a sum of 2304 terms in one go would lose ten units of its last place. Fails only as
+ * floats, 12.3 KB. Sums run along K in order, beginning with the bias, one FFMA after another; those of long
+ * matrix products in parts of 256, which are then added to the output in memory: the mixer multiplies what
+ * rounding does to its sums, more than the backbone and the encoder do (docs/KERNELS.md). Fails only as
  * launches do, and with cudaErrorInvalidValue where a channel count does not fit.
  */
 #include "cuda/kernels.h"
@@ -14,7 +15,7 @@
 namespace
 {
 
-enum { BM = 128, BN = 64, BK = 8, LDA = BM + 4, PART = 192 / BK };
+enum { BM = 128, BN = 64, BK = 8, LDA = BM + 4, PART = 256 / BK };
 
 /* Where a thread reads: one output pixel's window, at one tap and channel. Advances by BK channels, no
  * divisions. */
@@ -102,7 +103,8 @@ __device__ __forceinline__ void store_rows(const struct tt_k_conv_f32 &c, const 
         }
 }
 
-__global__ void __launch_bounds__(128, 4) conv_f32(const struct tt_k_conv_f32 c)
+/* IN_PARTS: of a matrix product without GELU. */
+template <bool IN_PARTS> __global__ void __launch_bounds__(128, 4) conv_f32(const struct tt_k_conv_f32 c)
 {
     __shared__ float as[2][BK][LDA];
     __shared__ float bs[2][BK][BN];
@@ -121,7 +123,6 @@ __global__ void __launch_bounds__(128, 4) conv_f32(const struct tt_k_conv_f32 c)
     const int bk = t / 16, bn = t % 16 * 4; /* the thread's float4 of each weight step */
     const float *weight = c.weight + (size_t)bk * c.out_c + n0 + bn;
     const int steps = c.kernel * c.kernel * c.in_c / BK;
-    const bool in_parts = steps > PART && !c.gelu;
 
     const int ty = t / 8 * 4, tx = t % 8 * 4;
     float acc[8][8];
@@ -161,12 +162,12 @@ __global__ void __launch_bounds__(128, 4) conv_f32(const struct tt_k_conv_f32 c)
                 for (int j = 0; j < 8; j++)
                     acc[i][j] = fmaf(a[i], b[j], acc[i][j]);
         }
-        if (in_parts && (s % PART == PART - 1 || s + 1 == steps))
+        if (IN_PARTS && (s % PART == PART - 1 || s + 1 == steps))
 #pragma unroll
             for (int i = 0; i < 8; i += 4)
                 add_part(c, acc + i, blockIdx.x * BM + i * 16 + ty, rows, n0 + tx, s < PART ? c.add : c.out);
     }
-    if (in_parts)
+    if (IN_PARTS)
         return;
 #pragma unroll
     for (int i = 0; i < 8; i += 4)
@@ -180,6 +181,9 @@ extern "C" int tt_k_conv_f32(const struct tt_k_conv_f32 *c, void *stream)
     if (c->in_c % BK || c->out_c % BN || c->frames < 1)
         return cudaErrorInvalidValue;
     const dim3 grid(tt_div_up(c->frames * c->out_h * c->out_w, BM), c->out_c / BN);
-    conv_f32<<<grid, 128, 0, (cudaStream_t)stream>>>(*c);
+    if (c->kernel == 1 && c->out_h * c->out_w == 1 && c->in_c > PART * BK && !c->gelu)
+        conv_f32<true><<<grid, 128, 0, (cudaStream_t)stream>>>(*c);
+    else
+        conv_f32<false><<<grid, 128, 0, (cudaStream_t)stream>>>(*c);
     return cudaGetLastError();
 }

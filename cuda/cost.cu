@@ -8,7 +8,8 @@
  * A block of 256 threads takes one frame and two queries, so features are read once for both. Four lanes
  * share a pixel's dot product. Shared memory: 2 × (32² + 64²) + 64² + 2 × 384 floats, 60.4 KB, and 1 KB.
  * Sums: channels in steps of 16 in order, then a butterfly over four lanes; map sums per thread in pixel
- * order, then butterfly, then warps in order. The maximum is the first of equals.
+ * order, then butterfly, then warps in order. The maximum is the first of equals; around it costs and softmax
+ * are made again in FP64.
  */
 #include "cuda/kernels.h"
 #include "cuda/common.cuh"
@@ -16,7 +17,7 @@
 namespace
 {
 
-enum { LO = 32, HI = 64, LO_C = 256, HI_C = 128, QUERIES = 2, THREADS = 256 };
+enum { LO = 32, HI = 64, LO_C = 256, HI_C = 128, QUERIES = 2, THREADS = 256, HI_WINDOW = 11, LO_WINDOW = 7 };
 
 struct shared {
     float lo[QUERIES][LO * LO];
@@ -139,24 +140,107 @@ __device__ __forceinline__ void statistics(shared &s, const float *map, float *f
     f[4] = reduce(s, low, smaller());
 }
 
-__device__ __forceinline__ float2 soft_argmax(shared &s, const float *hi, const float *w)
+/* Costs around the maximum in FP64: lowres from (ly, lx) on, hires from (hy, hx); what lies outside a map is
+ * the nearest pixel (lowres) or zero. */
+struct window {
+    double lo[LO_WINDOW * LO_WINDOW], hi[HI_WINDOW * HI_WINDOW];
+    double sums[3][THREADS / 32];
+    int ly, lx, hy, hx;
+};
+
+__device__ __forceinline__ double warp_sum(double x)
+{
+#pragma unroll
+    for (int i = 16; i > 0; i >>= 1)
+        x += __shfl_xor_sync(0xffffffffu, x, i);
+    return x;
+}
+
+/* A warp's dot product of two features. */
+template <int C> __device__ __forceinline__ double dot(const float *feature, const float *q)
+{
+    double sum = 0.0;
+#pragma unroll
+    for (int c = 0; c < C; c += 128) {
+        const float4 v = tt_load4(feature + c + threadIdx.x % 32 * 4),
+                     u = tt_load4(q + c + threadIdx.x % 32 * 4);
+        sum += ((double)v.x * u.x + (double)v.y * u.y) + ((double)v.z * u.z + (double)v.w * u.w);
+    }
+    return warp_sum(sum);
+}
+
+__device__ __forceinline__ void fill(window &v, const float *lowres, const float *hires, const float *q)
+{
+    enum { LOS = LO_WINDOW * LO_WINDOW, HIS = HI_WINDOW * HI_WINDOW };
+    for (int i = threadIdx.x / 32; i < LOS + HIS; i += THREADS / 32) {
+        double d = 0.0;
+        if (i < LOS) {
+            const int y = min(max(v.ly + i / LO_WINDOW, 0), LO - 1),
+                      x = min(max(v.lx + i % LO_WINDOW, 0), LO - 1);
+            d = dot<LO_C>(lowres + (size_t)(y * LO + x) * LO_C, q);
+        } else {
+            const int y = v.hy + (i - LOS) / HI_WINDOW, x = v.hx + (i - LOS) % HI_WINDOW;
+            if ((unsigned)y < HI && (unsigned)x < HI)
+                d = dot<HI_C>(hires + (size_t)(y * HI + x) * HI_C, q + LO_C);
+        }
+        if (threadIdx.x % 32 == 0)
+            v.lo[i] = d; /* hi follows */
+    }
+}
+
+/* Of a pixel at least one from the window's border. */
+__device__ __forceinline__ double heat(const window &v, const float *w, int y, int x)
+{
+    double sum = 0.0;
+    for (int k = 0; k < 9; k++) {
+        const int yy = y + k / 3 - 1, xx = x + k % 3 - 1;
+        if ((unsigned)yy >= HI || (unsigned)xx >= HI)
+            continue;
+        const double *at = v.lo + ((yy + 1 >> 1) - 1 - v.ly) * LO_WINDOW + (xx + 1 >> 1) - 1 - v.lx;
+        const double fy = yy % 2 ? 0.25 : 0.75, fx = xx % 2 ? 0.25 : 0.75; /* of the farther row and column */
+        const double up = (1.0 - fy) * ((1.0 - fx) * at[0] + fx * at[1]) +
+                          fy * ((1.0 - fx) * at[LO_WINDOW] + fx * at[LO_WINDOW + 1]);
+        sum += w[2 * k] * up + w[2 * k + 1] * v.hi[(yy - v.hy) * HI_WINDOW + xx - v.hx];
+    }
+    return sum;
+}
+
+/* The softmax's weights come from costs in FP64: heats differ by tenths, their twentyfold goes into an
+ * exponent, and the refinements multiply what is wrong. s.up gives way to the window. */
+__device__ __forceinline__ float2 soft_argmax(shared &s, const float *map, const float *w,
+                                              const float *lowres, const float *hires, const float *q)
 {
     float best = -INFINITY;
     int at = HI * HI;
     for (int p = threadIdx.x; p < HI * HI; p += THREADS) {
-        const float v = cost_conv(s.up, hi, w, p / HI, p % HI);
+        const float v = cost_conv(s.up, map, w, p / HI, p % HI);
         if (v > best)
             best = v, at = p;
     }
     at = min(arg_max(s, best, at), HI * HI - 1);
-    float e = 0.0f;
-    const int dy = (int)threadIdx.x / 11 - 5, dx = (int)threadIdx.x % 11 - 5, y = at / HI + dy,
-              x = at % HI + dx;
-    if (threadIdx.x < 121 && dy * dy + dx * dx < 25 && (unsigned)y < HI && (unsigned)x < HI)
-        e = expf(20.0f * (cost_conv(s.up, hi, w, y, x) - best));
-    const float n = reduce(s, e, add());
-    const float sx = reduce(s, e * ((float)x + 0.5f), add()), sy = reduce(s, e * ((float)y + 0.5f), add());
-    return make_float2(sx / n * (256.0f / HI), sy / n * (256.0f / HI));
+    window &v = *reinterpret_cast<window *>(s.up);
+    const int top = at / HI, left = at % HI;
+    if (threadIdx.x == 0) {
+        v.hy = top - HI_WINDOW / 2, v.hx = left - HI_WINDOW / 2;
+        v.ly = (v.hy + 1 >> 1) - 1, v.lx = (v.hx + 1 >> 1) - 1;
+    }
+    __syncthreads();
+    fill(v, lowres, hires, q);
+    __syncthreads();
+    double e = 0.0;
+    const int dy = (int)threadIdx.x / 9 - 4, dx = (int)threadIdx.x % 9 - 4, y = top + dy, x = left + dx;
+    if (threadIdx.x < 81 && dy * dy + dx * dx < 25 && (unsigned)y < HI && (unsigned)x < HI)
+        e = exp(20.0 * (heat(v, w, y, x) - heat(v, w, top, left)));
+    const double sums[3] = {warp_sum(e), warp_sum(e * (x + 0.5)), warp_sum(e * (y + 0.5))};
+    if (threadIdx.x % 32 == 0)
+        for (int i = 0; i < 3; i++)
+            v.sums[i][threadIdx.x / 32] = sums[i];
+    __syncthreads();
+    double all[3] = {};
+    for (int i = 0; i < 3; i++)
+        for (int k = 0; k < 3; k++) /* warps that hold pixels */
+            all[i] += v.sums[i][k];
+    return make_float2((float)(all[1] / all[0] * (256 / HI)), (float)(all[2] / all[0] * (256 / HI)));
 }
 
 __global__ void __launch_bounds__(THREADS) cost(const struct tt_k_cost c)
@@ -185,7 +269,8 @@ __global__ void __launch_bounds__(THREADS) cost(const struct tt_k_cost c)
         float f[6];
         statistics(s, s.up, f);
         statistics(s, s.hi[k], f + 1);
-        float2 xy = soft_argmax(s, s.hi[k], w);
+        float2 xy = soft_argmax(s, s.hi[k], w, (const float *)c.lowres + (size_t)frame * LO * LO * LO_C,
+                                (const float *)c.hires + (size_t)frame * HI * HI * HI_C, s.q[k]);
         if (c.query_frame[q] == frame)
             xy = make_float2(c.query_xy[2 * q], c.query_xy[2 * q + 1]);
         if (threadIdx.x == 0) {

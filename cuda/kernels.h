@@ -109,21 +109,13 @@ struct tt_k_product_f16 {
     float *out;                    /* [rows][width], without */
     int width, rows, k, n;         /* with h: n a multiple of width; without: k of 32, n is width */
     int add;                       /* without h */
-    int half_blocks;               /* blocks of half the rows, two on a multiprocessor */
 };
 int tt_k_product_f16(const struct tt_k_product_f16 *product, enum tt_k_mma mma, void *stream);
 
 /* ---- mlp_f16.cu: the dense half of a mixer layer ---- */
 
-/* Width, and rows of a block: as two groups of warps or one. */
-enum tt_k_mlp_variant {
-    TT_MLP_256_2x48,
-    TT_MLP_256_48,
-    TT_MLP_384_2x32,
-    TT_MLP_384_32,
-    TT_MLP_384_48,
-    TT_MLP_VARIANTS
-};
+/* Width; a warp's tile. */
+enum tt_k_mlp_variant { TT_MLP_256_48x64, TT_MLP_256_48x32, TT_MLP_384_48x64, TT_MLP_VARIANTS };
 
 /* h += gelu(layer_norm(h) · up + up_bias) · down + down_bias */
 struct tt_k_mlp_f16 {
@@ -186,10 +178,8 @@ int tt_k_relu_mean_f32(const float *in, const float *norm, float *out, int patch
 /* x / sqrt(max(sum x², 1e-12)) over the last axis: in, out [pixels][channels]; channels 64, 128 or 256. */
 int tt_k_l2_f32(const float *in, float *out, int64_t pixels, int channels, void *stream);
 int tt_k_l2_f16(const uint16_t *in, uint16_t *out, int64_t pixels, int channels, void *stream);
-/* Layer norm over the last axis, epsilon 1e-5: in, out [rows][width]; width: a multiple of 32, <= 512. */
+/* Layer norm over the last axis, epsilon 1e-5: in, out [rows][width]; width: 256 or 384. */
 int tt_k_layer_norm_f32(const float *in, const float *gamma, const float *beta, float *out, int rows,
-                        int width, void *stream);
-int tt_k_layer_norm_f16(const float *in, const float *gamma, const float *beta, uint16_t *out, int rows,
                         int width, void *stream);
 
 /* ---- sample.cu ---- */
@@ -233,25 +223,14 @@ enum { TT_K_VOLUME_ROW = 56 };
 int tt_k_correlate_f32(const float *grid, const float *support, const float *state, float *volume,
                        int queries, int frames, int row, int size, int channels, float scale, void *stream);
 
-/* ---- correlation_f16.cu, encoder_f16.cu ---- */
+/* ---- correlation_f16.cu, encoder_base_f16.cu, embed_f16.cu ---- */
 
 /* The same on tensor cores, features in FP16. volume: out, [2][queries·frames][49][64] halfs in the column
- * order that correlation_f16.cu describes and tt_pack_encoder_f16 packs for. channels: 64, 128 or 256. */
+ * order that correlation_f16.cu describes and tt_pack_encoder_base_f16 packs for. channels: 64, 128 or 256. */
 enum { TT_K_VOLUME_ROW_F16 = 64 };
 int tt_k_correlate_f16(const uint16_t *grid, const float *support, const float *state, uint16_t *volume,
                        int queries, int frames, int row, int size, int channels, float scale,
                        enum tt_k_mma mma, void *stream);
-
-/* Small's encoder of one level: 5×5 stride 4, group norm, ReLU, 2×2 stride 2, group norm, ReLU. */
-struct tt_k_encode_f16 {
-    const uint16_t *volume;    /* [2][rows][49][64], from tt_k_correlate_f16 */
-    const uint16_t *weight[2]; /* of each orientation, packed by tt_pack_encoder_f16 */
-    const uint16_t *weight2; /* [4·64][128] (position, channel), packed by tt_pack_left_f16, and 2 KB more */
-    const float *bias[2], *gamma[2], *beta[2]; /* [64] and [128] */
-    uint16_t *out;     /* patch p, orientation o at out + p·out_row + 128·o: 128 halfs */
-    int rows, out_row; /* out_row: even */
-};
-int tt_k_encode_f16(const struct tt_k_encode_f16 *encode, enum tt_k_mma mma, void *stream);
 
 /* Small's correlation and encoder in one kernel, all levels (embed_f16.cu): no volume in memory. */
 enum { TT_K_EMBED_LEVELS = 3 };
@@ -297,7 +276,7 @@ int tt_k_state_init(const float *init, const int *query_frame, const float *quer
 int tt_k_tokens_f32(const float *state, float *tokens, int queries, int frames, void *stream);
 int tt_k_tokens_f16(const float *state, uint16_t *tokens, int queries, int frames, void *stream);
 /* state += layer_norm(h)·weightᵀ + bias, the four outputs that are read: h [rows][width], weight [4][width],
- * bias [4], state [rows][4]. */
+ * bias [4], state [rows][4]; width: 256 or 384. */
 int tt_k_head_f32(const float *h, const float *gamma, const float *beta, const float *weight,
                   const float *bias, float *state, int rows, int width, void *stream);
 /* Attention with ALiBi slopes; the first half of the heads looks back in time, the second half ahead.

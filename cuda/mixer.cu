@@ -1,9 +1,9 @@
-/* cuda/mixer.cu: what the transformer reads and what its outputs change; one warp a row (query and frame).
+/* cuda/mixer.cu: what the transformer reads and what its outputs change; warps take rows (query and frame).
  *
  * Everything here is FP32: positions, logits, layer norm. No shared memory; sums by butterfly.
  */
 #include "cuda/kernels.h"
-#include "cuda/common.cuh"
+#include "cuda/row.cuh"
 
 namespace
 {
@@ -62,45 +62,37 @@ __global__ void __launch_bounds__(128) tokens(const float4 *state, T *out, int r
         out[c] = (T)token(c, self, motion);
 }
 
-__global__ void __launch_bounds__(128)
-    head(const float *h, const float *gamma, const float *beta, const float *weight, const float *bias,
-         float4 *state, int rows, int width)
+/* A warp takes ROWS rows, two at a time. */
+template <int WIDTH>
+__global__ void __launch_bounds__(128) head(const float *h, const float *gamma, const float *beta,
+                                            const float *weight, const float4 *bias, float4 *state, int rows)
 {
-    const int row = blockIdx.x * 4 + threadIdx.x / 32, lane = threadIdx.x % 32;
-    if (row >= rows)
-        return;
-    h += (size_t)row * width;
-    float v[16], sum = 0.0f, square = 0.0f;
-#pragma unroll
-    for (int i = 0; i < 16; i++) {
-        v[i] = lane + 32 * i < width ? h[lane + 32 * i] : 0.0f;
-        sum += v[i];
-    }
-    const float mean = tt_warp_sum(sum) / (float)width;
-#pragma unroll
-    for (int i = 0; i < 16; i++) {
-        const float d = lane + 32 * i < width ? v[i] - mean : 0.0f;
-        square = fmaf(d, d, square);
-    }
-    const float scale = 1.0f / sqrtf(tt_warp_sum(square) / (float)width + 1e-5f);
-    float o[4] = {};
-#pragma unroll
-    for (int i = 0; i < 16; i++) {
-        const int c = lane + 32 * i;
-        if (c < width) {
-            const float x = fmaf((v[i] - mean) * scale, gamma[c], beta[c]);
-#pragma unroll
-            for (int k = 0; k < 4; k++)
-                o[k] = fmaf(x, weight[k * width + c], o[k]);
-        }
-    }
+    enum { ROWS = 8, BATCH = 2 };
+    const int first = (blockIdx.x * 4 + threadIdx.x / 32) * ROWS;
+    tt_row<WIDTH> w, s, out[4];
+    w.load(gamma);
+    s.load(beta);
 #pragma unroll
     for (int k = 0; k < 4; k++)
-        o[k] = tt_warp_sum(o[k]);
-    if (lane == 0) {
-        float4 s = state[row];
-        s.x += o[0] + bias[0], s.y += o[1] + bias[1], s.z += o[2] + bias[2], s.w += o[3] + bias[3];
-        state[row] = s;
+        out[k].load(weight + k * WIDTH);
+    const float4 b = *bias;
+#pragma unroll 1
+    for (int row = first; row < first + ROWS && row < rows; row += BATCH) {
+        tt_row<WIDTH> r[BATCH];
+#pragma unroll
+        for (int i = 0; i < BATCH; i++)
+            r[i].load(h + (size_t)min(row + i, rows - 1) * WIDTH);
+#pragma unroll
+        for (int i = 0; i < BATCH; i++) {
+            r[i].normalise(w, s);
+            const float x = r[i].dot(out[0]), y = r[i].dot(out[1]), z = r[i].dot(out[2]),
+                        u = r[i].dot(out[3]);
+            if (threadIdx.x % 32 == 0 && row + i < rows) {
+                const float4 old = state[row + i];
+                state[row + i] =
+                    make_float4(old.x + (x + b.x), old.y + (y + b.y), old.z + (z + b.z), old.w + (u + b.w));
+            }
+        }
     }
 }
 
@@ -135,9 +127,13 @@ extern "C" int tt_k_tokens_f16(const float *state, uint16_t *out, int queries, i
 extern "C" int tt_k_head_f32(const float *h, const float *gamma, const float *beta, const float *weight,
                              const float *bias, float *state, int rows, int width, void *stream)
 {
-    if (width > 512)
+    cudaStream_t s = (cudaStream_t)stream;
+    const float4 *b = (const float4 *)bias;
+    if (width == 256)
+        head<256><<<tt_div_up(rows, 32), 128, 0, s>>>(h, gamma, beta, weight, b, (float4 *)state, rows);
+    else if (width == 384)
+        head<384><<<tt_div_up(rows, 32), 128, 0, s>>>(h, gamma, beta, weight, b, (float4 *)state, rows);
+    else
         return cudaErrorInvalidValue;
-    head<<<tt_div_up(rows, 4), 128, 0, (cudaStream_t)stream>>>(h, gamma, beta, weight, bias, (float4 *)state,
-                                                               rows, width);
     return cudaGetLastError();
 }

@@ -1,13 +1,14 @@
 /* cuda/mixer_f16.cuh: what the mixer's FP16 kernels share: layer norm into shared memory, GELU, their tile.
  *
- * A warp's tile is 16·TILES rows × 64 columns; A by ldmatrix from shared memory, rows of it 16 bytes longer
- * than what they hold; B packed from L1/L2 (tile_f16.cuh). Layer norm as in norm.cu: two passes, a butterfly;
- * a lane holds four columns of each 128. GELU is the erf form, with erfc by Abramowitz and Stegun 7.1.26 and
- * the hardware's reciprocal and power: 3e-7 absolute, before rounding to FP16.
+ * A warp's tile is 16·TILES rows × 8·N columns, N 8 or 4; A by ldmatrix from shared memory, rows of it 16
+ * bytes longer than what they hold; B packed from L1/L2 (tile_f16.cuh). Layer norm as in norm.cu: two passes,
+ * a butterfly; a lane holds four columns of each 128. GELU is the erf form, with erfc by Abramowitz and
+ * Stegun 7.1.26 and the hardware's reciprocal and power: 3e-7 absolute, before rounding to FP16.
  */
 #ifndef TT_CUDA_MIXER_F16_CUH
 #define TT_CUDA_MIXER_F16_CUH
 
+#include "cuda/row.cuh"
 #include "cuda/tile_f16.cuh"
 
 /* max(x, 0) - |x|·Φ(-|x|), Φ(-z√2) = erfc(z) / 2. */
@@ -22,15 +23,36 @@ __device__ __forceinline__ float tt_gelu_fast(float x)
     return fmaf(-z, poly * t * e, fmaxf(x, 0.0f));
 }
 
-/* A step of k: B fragment `b` against the row tiles of A, each loaded for the next step once it is used. */
-template <bool K16, int TILES>
-__device__ __forceinline__ void tt_step_rows(float (&c)[TILES][8][4], uint32_t (&a)[TILES][4],
-                                             const tt_frag_b &b, uint32_t next, uint32_t tile_bytes)
+/* B of a step of k, 8·N columns of a block of 64. */
+template <int N> struct tt_columns {
+    uint4 r[N / 2];
+    /* packed: this lane's first 16 bytes */
+    __device__ __forceinline__ void load(const uint4 *packed)
+    {
+#pragma unroll
+        for (int i = 0; i < N / 2; i++)
+            r[i] = __ldg(packed + i * 32);
+    }
+};
+
+/* Where a warp's columns lie in the first step of a packed matrix of `steps`: 8·N from number 8·N·part on. */
+template <int N>
+__device__ __forceinline__ const uint4 *tt_columns_of(const void *packed, int part, int steps)
+{
+    enum { PARTS = 8 / N };
+    return reinterpret_cast<const uint4 *>(packed) + (size_t)(part / PARTS) * steps * 128 +
+           part % PARTS * (N * 16) + threadIdx.x % 32;
+}
+
+/* A step of k against the row tiles of A, each loaded for the next step once it is used. */
+template <bool K16, int TILES, int N>
+__device__ __forceinline__ void tt_step_rows(float (&c)[TILES][N][4], uint32_t (&a)[TILES][4],
+                                             const tt_columns<N> &b, uint32_t next, uint32_t tile_bytes)
 {
 #pragma unroll
     for (int i = 0; i < TILES; i++) {
 #pragma unroll
-        for (int j = 0; j < 4; j++) {
+        for (int j = 0; j < N / 2; j++) {
             tt_mma<K16>(c[i][2 * j], a[i], b.r[j].x, b.r[j].y);
             tt_mma<K16>(c[i][2 * j + 1], a[i], b.r[j].z, b.r[j].w);
         }
@@ -39,10 +61,11 @@ __device__ __forceinline__ void tt_step_rows(float (&c)[TILES][8][4], uint32_t (
 }
 
 /* Every row of the tile begins with the bias; bias: at this lane's first column. */
-template <int TILES> __device__ __forceinline__ void tt_start(float (&acc)[TILES][8][4], const float *bias)
+template <int TILES, int N>
+__device__ __forceinline__ void tt_start(float (&acc)[TILES][N][4], const float *bias)
 {
 #pragma unroll
-    for (int j = 0; j < 8; j++) {
+    for (int j = 0; j < N; j++) {
         const float2 v = *reinterpret_cast<const float2 *>(bias + j * 8);
 #pragma unroll
         for (int i = 0; i < TILES; i++)
@@ -51,8 +74,8 @@ template <int TILES> __device__ __forceinline__ void tt_start(float (&acc)[TILES
 }
 
 /* acc += from [rows][WIDTH]; row, column: this lane's first. Rows past the end add the last one. */
-template <int WIDTH, int TILES>
-__device__ __forceinline__ void tt_add_rows(float (&acc)[TILES][8][4], const float *from, int row, int rows,
+template <int WIDTH, int TILES, int N>
+__device__ __forceinline__ void tt_add_rows(float (&acc)[TILES][N][4], const float *from, int row, int rows,
                                             int column)
 {
 #pragma unroll
@@ -61,15 +84,15 @@ __device__ __forceinline__ void tt_add_rows(float (&acc)[TILES][8][4], const flo
         for (int r = 0; r < 2; r++) {
             const float *at = from + (size_t)min(row + i * 16 + 8 * r, rows - 1) * WIDTH + column;
 #pragma unroll
-            for (int j = 0; j < 8; j++) {
+            for (int j = 0; j < N; j++) {
                 const float2 v = *reinterpret_cast<const float2 *>(at + j * 8);
                 acc[i][j][2 * r] += v.x, acc[i][j][2 * r + 1] += v.y;
             }
         }
 }
 
-template <int WIDTH, int TILES>
-__device__ __forceinline__ void tt_store_rows(const float (&acc)[TILES][8][4], float *to, int row, int rows,
+template <int WIDTH, int TILES, int N>
+__device__ __forceinline__ void tt_store_rows(const float (&acc)[TILES][N][4], float *to, int row, int rows,
                                               int column)
 {
 #pragma unroll
@@ -78,7 +101,7 @@ __device__ __forceinline__ void tt_store_rows(const float (&acc)[TILES][8][4], f
         for (int r = 0; r < 2; r++)
             if (row + i * 16 + 8 * r < rows)
 #pragma unroll
-                for (int j = 0; j < 8; j++)
+                for (int j = 0; j < N; j++)
                     *reinterpret_cast<float2 *>(to + (size_t)(row + i * 16 + 8 * r) * WIDTH + column +
                                                 j * 8) = make_float2(acc[i][j][2 * r], acc[i][j][2 * r + 1]);
 }
@@ -91,42 +114,23 @@ __device__ __forceinline__ void tt_norm_rows(unsigned char *shared, const float 
 {
     enum { LINE = 2 * WIDTH + 16, PARTS = WIDTH / 128, BATCH = 12 / PARTS };
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    float4 w[PARTS], s[PARTS];
-#pragma unroll
-    for (int k = 0; k < PARTS; k++)
-        w[k] = tt_load4(gamma + k * 128 + lane * 4), s[k] = tt_load4(beta + k * 128 + lane * 4);
+    tt_row<WIDTH> w, s;
+    w.load(gamma);
+    s.load(beta);
 #pragma unroll 1
     for (int first = warp; first < ROWS; first += WARPS * BATCH) {
-        float4 v[BATCH][PARTS];
+        tt_row<WIDTH> r[BATCH];
+#pragma unroll
+        for (int i = 0; i < BATCH; i++)
+            r[i].load(h + (size_t)min(row0 + first + i * WARPS, rows - 1) * WIDTH);
 #pragma unroll
         for (int i = 0; i < BATCH; i++) {
-            const float *from = h + (size_t)min(row0 + first + i * WARPS, rows - 1) * WIDTH + lane * 4;
-#pragma unroll
-            for (int k = 0; k < PARTS; k++)
-                v[i][k] = tt_load4(from + k * 128);
-        }
-#pragma unroll
-        for (int i = 0; i < BATCH; i++) {
-            float sum = 0.0f, square = 0.0f;
-#pragma unroll
-            for (int k = 0; k < PARTS; k++)
-                sum += (v[i][k].x + v[i][k].y) + (v[i][k].z + v[i][k].w);
-            const float mean = tt_warp_sum(sum) * (1.0f / WIDTH);
-#pragma unroll
-            for (int k = 0; k < PARTS; k++) {
-                float4 &x = v[i][k];
-                x.x -= mean, x.y -= mean, x.z -= mean, x.w -= mean;
-                square += fmaf(x.x, x.x, x.y * x.y) + fmaf(x.z, x.z, x.w * x.w);
-            }
-            const float scale = 1.0f / sqrtf(tt_warp_sum(square) * (1.0f / WIDTH) + 1e-5f);
+            r[i].normalise(w, s);
             if (first + i * WARPS < ROWS)
 #pragma unroll
                 for (int k = 0; k < PARTS; k++)
                     *reinterpret_cast<uint2 *>(shared + (first + i * WARPS) * LINE + k * 256 + lane * 8) =
-                        make_uint2(tt_pack(fmaf(v[i][k].x * scale, w[k].x, s[k].x),
-                                           fmaf(v[i][k].y * scale, w[k].y, s[k].y)),
-                                   tt_pack(fmaf(v[i][k].z * scale, w[k].z, s[k].z),
-                                           fmaf(v[i][k].w * scale, w[k].w, s[k].w)));
+                        make_uint2(tt_pack(r[i].v[k].x, r[i].v[k].y), tt_pack(r[i].v[k].z, r[i].v[k].w));
         }
     }
 }

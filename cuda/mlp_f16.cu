@@ -1,14 +1,13 @@
 /* cuda/mlp_f16.cu: the dense half of a mixer layer in one kernel, at width 256 and 384:
  *   h += gelu(layer_norm(h) · up + bias) · down + bias, the hidden layer four times as wide.
  *
- * The hidden layer never leaves the multiprocessor. A group of WIDTH / 64 warps takes 16·TILES rows: their
- * normed values lie in shared memory; the accumulators of the result, 64 columns a warp, begin with bias and
+ * The hidden layer never leaves the multiprocessor. A block takes 48 rows, two blocks a multiprocessor: their
+ * normed values lie in shared memory; the accumulators of the result, 8·N columns a warp, begin with bias and
  * residual and stay in registers. The hidden layer is made 16 columns a warp at a time, goes through GELU to
- * shared memory as FP16, and is multiplied into the result by all warps of the group; two barriers of the
- * group a turn. Groups of a block share nothing but the weights in L1, and drift apart, so that one
- * multiplies while another is at its GELUs. Shared memory: 64,512 bytes (2 groups of 48 rows at width 256),
- * 63,488 (2 of 32 at 384). Weights are fetched ahead across the barriers. Sums run along k in order,
- * beginning with the bias, and the residual (mixer_f16.cuh).
+ * shared memory as FP16, and is multiplied into the result by all warps; two barriers a turn, while the other
+ * block multiplies. Shared memory at width 256: 32,256 bytes (N = 8) or 38,400 (4); at 384: 47,616. Weights
+ * are fetched ahead across the barriers. Sums run along k in order, beginning with the bias, and the residual
+ * (mixer_f16.cuh).
  */
 #include "cuda/kernels.h"
 #include "cuda/mixer_f16.cuh"
@@ -16,17 +15,17 @@
 namespace
 {
 
-template <int WIDTH, int GROUPS, int TILES> struct shape {
+template <int WIDTH, int TILES, int N> struct shape {
     enum {
-        NW = WIDTH / 64, /* warps of a group */
-        THREADS = GROUPS * NW * 32,
-        ROWS = 16 * TILES, /* of a group */
+        NW = WIDTH / (8 * N), /* warps */
+        THREADS = NW * 32,
+        ROWS = 16 * TILES,
         HIDDEN = 4 * WIDTH,
         TURN = 16 * NW, /* hidden columns of a turn */
         LINE = 2 * WIDTH + 16,
         HIDDEN_LINE = 2 * TURN + 16,
-        NORMED = GROUPS * ROWS * LINE,
-        BYTES = NORMED + GROUPS * ROWS * HIDDEN_LINE
+        NORMED = ROWS * LINE,
+        BYTES = NORMED + ROWS * HIDDEN_LINE
     };
 };
 
@@ -44,11 +43,10 @@ __device__ __forceinline__ void put_hidden(unsigned char *hidden, const float (&
                     tt_pack(c[i][j][2 * r], c[i][j][2 * r + 1]);
 }
 
-template <bool K16, int WIDTH, int GROUPS, int TILES>
-__global__ void __launch_bounds__(shape<WIDTH, GROUPS, TILES>::THREADS, GROUPS == 1 ? 2 : 1)
-    mlp(const struct tt_k_mlp_f16 g)
+template <bool K16, int WIDTH, int TILES, int N>
+__global__ void __launch_bounds__(shape<WIDTH, TILES, N>::THREADS, 2) mlp(const struct tt_k_mlp_f16 g)
 {
-    typedef shape<WIDTH, GROUPS, TILES> t;
+    typedef shape<WIDTH, TILES, N> t;
     enum {
         NW = t::NW,
         LINE = t::LINE,
@@ -60,11 +58,10 @@ __global__ void __launch_bounds__(shape<WIDTH, GROUPS, TILES>::THREADS, GROUPS =
         TURNS = t::HIDDEN / t::TURN
     };
     extern __shared__ __align__(16) unsigned char shared[];
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = warp / NW, wn = warp % NW;
-    const int block_row = blockIdx.x * GROUPS * t::ROWS;
-    const int row = block_row + group * t::ROWS + lane / 4, column = wn * 64 + lane % 4 * 2;
+    const int wn = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const int row0 = blockIdx.x * t::ROWS, row = row0 + lane / 4, column = wn * 8 * N + lane % 4 * 2;
     const uint4 *up = reinterpret_cast<const uint4 *>(g.up) + lane;
-    const uint4 *down = reinterpret_cast<const uint4 *>(g.down) + (size_t)wn * (t::HIDDEN / 16) * 128 + lane;
+    const uint4 *down = tt_columns_of<N>(g.down, wn, t::HIDDEN / 16);
     /* of 16 columns of the hidden layer, by number */
     auto up_of = [&](int pair) { return up + pair / 4 * UP_STEPS * 128 + pair % 4 * 32; };
     uint4 u[UP_AHEAD];
@@ -72,14 +69,14 @@ __global__ void __launch_bounds__(shape<WIDTH, GROUPS, TILES>::THREADS, GROUPS =
 #pragma unroll
     for (int s = 0; s < UP_AHEAD; s++)
         u[s] = __ldg(from + s * 128);
-    tt_norm_rows<WIDTH, GROUPS * t::ROWS, GROUPS * NW>(shared, g.h, g.gamma, g.beta, block_row, g.rows);
-    float acc[TILES][8][4];
+    tt_norm_rows<WIDTH, t::ROWS, NW>(shared, g.h, g.gamma, g.beta, row0, g.rows);
+    float acc[TILES][N][4];
     tt_start(acc, g.down_bias + column);
     tt_add_rows<WIDTH>(acc, g.h, row, g.rows, column);
     __syncthreads();
 
-    unsigned char *hidden = shared + t::NORMED + group * t::ROWS * HIDDEN_LINE;
-    const uint32_t a_at = tt_shared_address(shared) + (group * t::ROWS + lane % 16) * LINE + lane / 16 * 16;
+    unsigned char *hidden = shared + t::NORMED;
+    const uint32_t a_at = tt_shared_address(shared) + lane % 16 * LINE + lane / 16 * 16;
     const uint32_t hidden_at = tt_shared_address(hidden) + lane % 16 * HIDDEN_LINE + lane / 16 * 16;
     unsigned char *hidden_to = hidden + lane / 4 * HIDDEN_LINE + wn * 32 + lane % 4 * 4;
 #pragma unroll 1
@@ -110,10 +107,10 @@ __global__ void __launch_bounds__(shape<WIDTH, GROUPS, TILES>::THREADS, GROUPS =
                     tt_ldmatrix4(a[i], a_at + i * 16 * LINE + (s + 1) * 32);
             }
         }
-        tt_frag_b b[DOWN_AHEAD + 1];
+        tt_columns<N> b[DOWN_AHEAD + 1];
 #pragma unroll
         for (int s = 0; s < DOWN_AHEAD; s++)
-            tt_load_b(b[s], down + s * 128);
+            b[s].load(down + s * 128);
 #pragma unroll
         for (int i = 0; i < TILES; i++)
 #pragma unroll
@@ -121,9 +118,9 @@ __global__ void __launch_bounds__(shape<WIDTH, GROUPS, TILES>::THREADS, GROUPS =
 #pragma unroll
                 for (int k = 0; k < 4; k++)
                     c[i][j][k] = tt_gelu_fast(c[i][j][k]);
-        tt_barrier(group + 1, NW * 32); /* the last turn's hidden columns have been read */
+        __syncthreads(); /* the last turn's hidden columns have been read */
         put_hidden<TILES>(hidden_to, c, HIDDEN_LINE);
-        tt_barrier(group + 1, NW * 32);
+        __syncthreads();
         from = up_of(min(turn + 1, TURNS - 1) * NW + wn);
 #pragma unroll
         for (int s = 0; s < UP_AHEAD; s++)
@@ -134,7 +131,7 @@ __global__ void __launch_bounds__(shape<WIDTH, GROUPS, TILES>::THREADS, GROUPS =
 #pragma unroll
         for (int s = 0; s < DOWN_STEPS; s++) {
             if (s + DOWN_AHEAD < DOWN_STEPS)
-                tt_load_b(b[(s + DOWN_AHEAD) % (DOWN_AHEAD + 1)], down + (s + DOWN_AHEAD) * 128);
+                b[(s + DOWN_AHEAD) % (DOWN_AHEAD + 1)].load(down + (s + DOWN_AHEAD) * 128);
             tt_step_rows<K16>(acc, a, b[s % (DOWN_AHEAD + 1)], hidden_at + (s + 1) % DOWN_STEPS * 32,
                               16 * HIDDEN_LINE);
         }
@@ -153,12 +150,12 @@ cudaError_t launch(K *kernel, int rows, int threads, size_t bytes, const struct 
     return cudaGetLastError();
 }
 
-template <int WIDTH, int GROUPS, int TILES>
+template <int WIDTH, int TILES, int N>
 cudaError_t choose(const struct tt_k_mlp_f16 *g, enum tt_k_mma mma, void *stream)
 {
-    typedef shape<WIDTH, GROUPS, TILES> t;
-    return launch(mma == TT_MMA_K16 ? mlp<true, WIDTH, GROUPS, TILES> : mlp<false, WIDTH, GROUPS, TILES>,
-                  GROUPS * t::ROWS, t::THREADS, t::BYTES, g, stream);
+    typedef shape<WIDTH, TILES, N> t;
+    return launch(mma == TT_MMA_K16 ? mlp<true, WIDTH, TILES, N> : mlp<false, WIDTH, TILES, N>, t::ROWS,
+                  t::THREADS, t::BYTES, g, stream);
 }
 
 } // namespace
@@ -168,16 +165,12 @@ extern "C" int tt_k_mlp_f16(const struct tt_k_mlp_f16 *g, enum tt_k_mma mma, voi
     if (g->rows < 1)
         return cudaErrorInvalidValue;
     switch (g->variant) {
-    case TT_MLP_256_2x48:
-        return choose<256, 2, 3>(g, mma, stream);
-    case TT_MLP_256_48:
-        return choose<256, 1, 3>(g, mma, stream);
-    case TT_MLP_384_2x32:
-        return choose<384, 2, 2>(g, mma, stream);
-    case TT_MLP_384_32:
-        return choose<384, 1, 2>(g, mma, stream);
-    case TT_MLP_384_48:
-        return choose<384, 1, 3>(g, mma, stream);
+    case TT_MLP_256_48x64:
+        return choose<256, 3, 8>(g, mma, stream);
+    case TT_MLP_256_48x32:
+        return choose<256, 3, 4>(g, mma, stream);
+    case TT_MLP_384_48x64:
+        return choose<384, 3, 8>(g, mma, stream);
     case TT_MLP_VARIANTS:
         break;
     }

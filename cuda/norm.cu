@@ -4,7 +4,7 @@
  * butterfly, partial sums from first to last. Shared memory: 8 KB at most. Nothing fails but the launch.
  */
 #include "cuda/kernels.h"
-#include "cuda/common.cuh"
+#include "cuda/row.cuh"
 
 namespace
 {
@@ -157,34 +157,22 @@ template <class T> int l2_launch(const T *in, T *out, int64_t pixels, int channe
     return cudaGetLastError();
 }
 
-/* One warp a row, lane l holds columns l, l + 32, ...; two passes in registers. */
-template <class T>
+/* One warp a row. */
+template <int WIDTH>
 __global__ void __launch_bounds__(128)
-    layer_norm(const float *in, const float *gamma, const float *beta, T *out, int rows, int width)
+    layer_norm(const float *in, const float *gamma, const float *beta, float *out, int rows)
 {
-    const int row = blockIdx.x * 4 + threadIdx.x / 32, lane = threadIdx.x % 32;
+    const int row = blockIdx.x * 4 + threadIdx.x / 32;
     if (row >= rows)
         return;
-    in += (size_t)row * width, out += (size_t)row * width;
-    float v[16], sum = 0.0f, square = 0.0f;
+    tt_row<WIDTH> r, w, s;
+    r.load(in + (size_t)row * WIDTH);
+    w.load(gamma);
+    s.load(beta);
+    r.normalise(w, s);
 #pragma unroll
-    for (int i = 0; i < 16; i++) {
-        v[i] = lane + 32 * i < width ? in[lane + 32 * i] : 0.0f;
-        sum += v[i];
-    }
-    const float mean = tt_warp_sum(sum) / (float)width;
-#pragma unroll
-    for (int i = 0; i < 16; i++) {
-        const float d = lane + 32 * i < width ? v[i] - mean : 0.0f;
-        square = fmaf(d, d, square);
-    }
-    const float scale = 1.0f / sqrtf(tt_warp_sum(square) / (float)width + 1e-5f);
-#pragma unroll
-    for (int i = 0; i < 16; i++) {
-        const int c = lane + 32 * i;
-        if (c < width)
-            out[c] = (T)fmaf((v[i] - mean) * scale, gamma[c], beta[c]);
-    }
+    for (int k = 0; k < WIDTH / 128; k++)
+        tt_store4(out + (size_t)row * WIDTH + k * 128 + threadIdx.x % 32 * 4, r.v[k]);
 }
 
 } // namespace
@@ -250,24 +238,15 @@ extern "C" int tt_k_l2_f16(const uint16_t *in, uint16_t *out, int64_t pixels, in
     return l2_launch((const __half *)in, (__half *)out, pixels, channels, stream);
 }
 
-template <class T>
-static int layer_norm_launch(const float *in, const float *gamma, const float *beta, T *out, int rows,
-                             int width, void *stream)
-{
-    if (width > 512)
-        return cudaErrorInvalidValue;
-    layer_norm<<<tt_div_up(rows, 4), 128, 0, (cudaStream_t)stream>>>(in, gamma, beta, out, rows, width);
-    return cudaGetLastError();
-}
-
 extern "C" int tt_k_layer_norm_f32(const float *in, const float *gamma, const float *beta, float *out,
                                    int rows, int width, void *stream)
 {
-    return layer_norm_launch(in, gamma, beta, out, rows, width, stream);
-}
-
-extern "C" int tt_k_layer_norm_f16(const float *in, const float *gamma, const float *beta, uint16_t *out,
-                                   int rows, int width, void *stream)
-{
-    return layer_norm_launch(in, gamma, beta, (__half *)out, rows, width, stream);
+    cudaStream_t s = (cudaStream_t)stream;
+    if (width == 256)
+        layer_norm<256><<<tt_div_up(rows, 4), 128, 0, s>>>(in, gamma, beta, out, rows);
+    else if (width == 384)
+        layer_norm<384><<<tt_div_up(rows, 4), 128, 0, s>>>(in, gamma, beta, out, rows);
+    else
+        return cudaErrorInvalidValue;
+    return cudaGetLastError();
 }

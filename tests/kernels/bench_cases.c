@@ -227,7 +227,7 @@ static int launch_product(const void *context, int set, void *stream)
     return tt_k_product_f16(&c->set[set], c->mma, stream);
 }
 
-static void bench_product(int width, int k, int n, int normed, int add, int half_blocks, enum tt_k_mma mma)
+static void bench_product(int width, int k, int n, int normed, int add, enum tt_k_mma mma)
 {
     struct product_sets c = {.mma = mma};
     for (int i = 0; i < BENCH_SETS; i++)
@@ -243,15 +243,14 @@ static void bench_product(int width, int k, int n, int normed, int add, int half
                                              .rows = ROWS,
                                              .k = k,
                                              .n = n,
-                                             .add = add,
-                                             .half_blocks = half_blocks};
+                                             .add = add};
     const double written = normed ? 2.0 : add ? 8.0 : 4.0;
     const struct bench b = {.flop = 2.0 * ROWS * k * n,
                             .bytes = (normed ? 4.0 : 2.0) * ROWS * k + written * ROWS * n,
                             .launch = launch_product,
                             .context = &c};
-    bench_run(&b, "product_f16 k%d %d -> %d%s%s%s", mma == TT_MMA_K16 ? 16 : 8, k, n, normed ? " normed" : "",
-              add ? " add" : "", half_blocks ? ", half blocks" : "");
+    bench_run(&b, "product_f16 k%d %d -> %d%s%s", mma == TT_MMA_K16 ? 16 : 8, k, n, normed ? " normed" : "",
+              add ? " add" : "");
     kern_free_all();
 }
 
@@ -268,9 +267,8 @@ static int launch_mlp(const void *context, int set, void *stream)
 
 static void bench_mlp(enum tt_k_mlp_variant variant, enum tt_k_mma mma)
 {
-    static const char *const names[] = {"256, 2x48 rows", "256, 48 rows", "384, 2x32 rows", "384, 32 rows",
-                                        "384, 48 rows"};
-    const int width = variant < TT_MLP_384_2x32 ? 256 : 384;
+    static const char *const names[] = {"256, 48x64", "256, 48x32", "384, 48x64"};
+    const int width = variant < TT_MLP_384_48x64 ? 256 : 384;
     const size_t weights = (size_t)4 * width * width;
     struct mlp_sets c = {.mma = mma};
     for (int i = 0; i < BENCH_SETS; i++)
@@ -324,10 +322,8 @@ static void bench_attend(int width, enum tt_k_mma mma)
 void bench_product_f16(enum tt_k_mma mma)
 {
     for (int width = 256; width <= 384; width += 128) {
-        for (int half = 0; half < 2; half++) {
-            bench_product(width, TT_K_TOKEN, width, 0, 0, half, mma);
-            bench_product(width, width, 3 * width, 1, 0, half, mma);
-        }
+        bench_product(width, TT_K_TOKEN, width, 0, 0, mma);
+        bench_product(width, width, 3 * width, 1, 0, mma);
         bench_attend(width, mma);
     }
     for (int v = 0; v < TT_MLP_VARIANTS; v++)
@@ -385,7 +381,7 @@ static int launch_l2_f16(const void *context, int set, void *stream)
 static int launch_layer_norm(const void *context, int set, void *stream)
 {
     const struct small *s = context;
-    return tt_k_layer_norm_f16(s->in[set], s->a, s->b, s->out[set], ROWS, WIDTH, stream);
+    return tt_k_layer_norm_f32(s->in[set], s->a, s->b, s->out[set], ROWS, WIDTH, stream);
 }
 static int launch_tokens(const void *context, int set, void *stream)
 {
@@ -417,7 +413,7 @@ void bench_small(void)
         {"norm_partial_f16 128x128:64", launch_partial_f16, 0, (size_t)BIG * 2, FRAMES * 64 * 64 * 8},
         {"norm_finish 64 chunks", launch_finish, 0, FRAMES * 64 * 64 * 8, FRAMES * 64 * 8},
         {"l2_f16 128x128:64", launch_l2_f16, 0, (size_t)BIG * 2, (size_t)BIG * 2},
-        {"layer_norm_f16", launch_layer_norm, 0, (size_t)ROWS * WIDTH * 4, (size_t)ROWS * WIDTH * 2},
+        {"layer_norm_f32", launch_layer_norm, 0, (size_t)ROWS * WIDTH * 4, (size_t)ROWS * WIDTH * 4},
         {"tokens_f16", launch_tokens, 0, (size_t)ROWS * 16, (size_t)ROWS * TT_K_TOKEN * 2},
         {"head_f32", launch_head, 0, (size_t)ROWS * WIDTH * 4, (size_t)ROWS * 16},
         {"attention_f32", launch_attention_f32, attention, (size_t)ROWS * WIDTH * 12,
