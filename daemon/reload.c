@@ -7,11 +7,13 @@
 #include "daemon/reload.h"
 
 #include "config/options.h"
+#include "core/install.h"
 #include "daemon/feed.h"
 #include "daemon/report/notify.h"
 #include "daemon/report/report.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -89,6 +91,18 @@ static void refuse(struct tt_daemon *daemon, const char *cause, int problems)
     tt_log(daemon->log, TT_LOG_ERROR, "config_refused", TT_STR("cause", cause), TT_INT("problems", problems));
 }
 
+/* A model that is not installed would take every worker out of service. */
+static enum tt_status check_model(const struct tt_config *old, const struct tt_config *made,
+                                  struct tt_error *err)
+{
+    char path[PATH_MAX];
+
+    if (strcmp(old->tracker.model, made->tracker.model) == 0 ||
+        !tt_install_model(path, sizeof path, made->tracker.model, err))
+        return TT_OK;
+    return tt_fail_within(err, "tracker.model");
+}
+
 static enum tt_status load(struct tt_daemon *daemon, struct tt_config **made, int *problems_count,
                            struct tt_error *err)
 {
@@ -96,6 +110,8 @@ static enum tt_status load(struct tt_daemon *daemon, struct tt_config **made, in
     enum tt_status status = tt_config_load(made, daemon->config_path, &problems, err);
 
     *problems_count = problems.total;
+    if (!status)
+        status = check_model(daemon->config, *made, err);
     if (!status) {
         struct tt_log_options options = tt_reload_log_options(*made);
 

@@ -1,6 +1,7 @@
 """A directory's own model and its own windows, through the real worker on the CPU."""
 import json
 import shutil
+import signal
 
 import numpy as np
 
@@ -59,6 +60,20 @@ class Directories(DaemonFolder):
         self.video("good.mkv")
         self.real.event("job_done", file="good.mkv", seconds=200)
         self.assertEqual(self.real.events("worker_exited"), [])
+
+    def test_another_model_by_reload(self):
+        self.real.start()
+        self.real.event("device_ready")
+        for count, (model, event) in enumerate((("missing", "config_refused"), ("second", "config_reloaded"))):
+            self.real.config["tracker"]["model"] = model
+            self.real.write_config()
+            self.real.signal(signal.SIGHUP)
+            told = self.real.event(event)
+            self.video(f"{model}.mkv")
+            self.real.event("job_done", file=f"{model}.mkv", seconds=200)
+            self.assertEqual(self.meta(f"{model}.tracks.npz")[0]["model"]["name"], ("first", "second")[count])
+            self.assertIn("missing" if count == 0 else "tracker.model", told["cause" if count == 0 else "changed"])
+        self.assertEqual(self.real.events("worker_exited") + self.real.events("device_out_of_service"), [])
 
     def test_windows_of_fewer_frames(self):
         self.directory("short", "tracker: {clip_frames: 8, overlap_frames: 3, grid: 4}\n")
