@@ -52,13 +52,6 @@ __device__ __forceinline__ void tt_barrier(int number, int threads)
     asm volatile("bar.sync %0, %1;" : : "r"(number), "r"(threads) : "memory");
 }
 
-/* Counts towards such a barrier without waiting for it: what this thread wrote before is there for those that
- * wait. */
-__device__ __forceinline__ void tt_arrive(int number, int threads)
-{
-    asm volatile("bar.arrive %0, %1;" ::"r"(number), "r"(threads) : "memory");
-}
-
 __device__ __forceinline__ float tt_gelu(float x)
 {
     return 0.5f * x * (1.0f + erff(x * 0.70710678118654752f));

@@ -6,7 +6,7 @@
  * Row tile i holds patch rows 2i and 2i + 1, a lane's rows are patch column lane / 4: so the bilinear weights
  * along y act within a lane and along x on the lane four further on, in FP32. A block of four warps takes one
  * query and a run of frames. Shared memory: 56 × (2·C + 16) bytes, 29.6 KB at C = 256. Sums: channels in an
- * order that is fixed but not ascending (pack.h, tt_pack_encoder_f16).
+ * order that is fixed but not ascending (pack.h, tt_pack_encoder_base_f16).
  *
  * Volumes are written as the encoder reads them, [orientation][query·frames][49][64] halfs:
  *   [0] row: neighbourhood position 7·y + x; column 16·q + 2·j + e: support position 8·j + 2·q + e

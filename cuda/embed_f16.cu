@@ -4,19 +4,19 @@
  * A block takes a query point at a level and 24 frames, and goes down the 8 rows of the patches. Frames are
  * columns of every product here.
  * 1. Products of the 8 pixels of a row with the support: each warp three frames. The 64 rows of the product
- *    are the 4×4 windows of support positions that the encoder's four positions see, (px, py, y, x), overlaps
+ *    are the 4×4 windows of support positions that the encoder's four positions (px, py) see, overlaps
  *    repeated. A lane's 16 bytes of a feature serve two steps of k as they lie in registers.
- * 2. Two rows of products, as halves, times a 16×8 matrix of bilinear weights give the seven volumes' columns
- *    of a row of neighbourhood positions; to shared memory as [x][frame][64], 24 KB.
- * 3. The first convolution, accumulated row by row: four warps for each orientation, of which two take the
- *    positions of either px and two half of the channels, 48 sums a lane. Direct: a neighbourhood position
- *    falls under one tap of each encoder position that sees it; transposed: it is an input channel, and an
- *    encoder position's window of the support is what its taps fall on. So each step of k is 16 elements of
- *    one window.
- * After the last row: group norm and ReLU, second convolution, group norm, ReLU, out.
+ * 2. Two rows of products, as halves, times a 16×8 matrix of bilinear weights give a row of neighbourhood
+ *    positions; to shared memory as [x][frame][64 and 8].
+ * 3. The first convolution, accumulated row by row, 48 sums a lane: four warps for each orientation, of which
+ *    two take the encoder positions of either px, half of the channels each. Direct: a neighbourhood position
+ *    falls under one tap of each encoder position that sees it; its inputs are the support positions.
+ * Transposed: it is itself an input; the taps of an encoder position fall on its window. So each step of k is
+ * elements of one window. After the last row: group norm and ReLU, second convolution, group norm, ReLU, out.
  *
- * Shared memory: 24 KB and 98·C + 1344 bytes, 50.2 KB at C = 256. Patch and support are read once a block,
- * the first convolution's weights (0.7 MB) too, through L1, a step of four ahead.
+ * Shared memory: 27,904 + 128·C bytes, 60,672 at C = 256. Features, support and the first convolution's
+ * weights (0.56 MB, through L1, one neighbourhood position ahead) are read once a block. Sums: in the order
+ * of the rows; a frame's do not depend on the others.
  */
 #include "cuda/kernels.h"
 #include "cuda/tile_f16.cuh"
@@ -28,7 +28,6 @@ enum {
     WARPS = 8,
     TILES = 3, /* of eight frames */
     FRAMES = 8 * TILES,
-    AREA = 49,
     SIDE = 7,
     OUT = 128,
     LINE = 144,                   /* of a frame's 64 products */
@@ -42,7 +41,7 @@ enum {
 /* c[py][16 channels][8 frames][..]: channels g, g + 8, frames 2q, 2q + 1 of lane 4·g + q */
 typedef float window_acc[2][2][TILES][4];
 
-/* Weights of four steps of k, 32 channels. */
+/* Weights of up to four steps of k, 32 channels. */
 struct weights {
     uint4 v[4][2];
 };
@@ -66,14 +65,6 @@ __device__ __forceinline__ float frame_sum(float x)
     x += __shfl_xor_sync(0xffffffffu, x, 4);
     x += __shfl_xor_sync(0xffffffffu, x, 8);
     return x + __shfl_xor_sync(0xffffffffu, x, 16);
-}
-
-/* Two values of a row of an 8×8 matrix in each lane become two of a row of its transpose. */
-__device__ __forceinline__ uint32_t transposed(float a, float b)
-{
-    uint32_t x;
-    asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(x) : "r"(tt_pack(a, b)));
-    return x;
 }
 
 /* c[16][8] += a[16][8] · b[8][8] */
@@ -246,7 +237,7 @@ __device__ __forceinline__ void blend(unsigned char *to, const uint32_t (&above)
             tt_mma<K16>(v, a, p.weight[j][0], p.weight[j][1]);
 #pragma unroll
             for (int h = 0; h < 2; h++) {
-                const uint32_t x = transposed(v[2 * h], v[2 * h + 1]);
+                const uint32_t x = tt_transpose(tt_pack(v[2 * h], v[2 * h + 1]));
                 if (g < SIDE)
                     *reinterpret_cast<uint32_t *>(to + g * COLUMN + j * LINE + u * 32 + h * 16 + q * 4) = x;
                 if (h && (u == 1 || u == 2) && q == 0 && g < SIDE)
@@ -485,8 +476,8 @@ __device__ __forceinline__ void first_norm(window_acc &acc, uint2 *to, float *sc
                 for (int r = 0; r < 2; r++) {
                     const float *v = &acc[py][m][t][2 * r];
                     const float w = gamma[m * 16 + r * 8 + g], s = beta[m * 16 + r * 8 + g];
-                    x[r] = transposed(fmaxf(fmaf(v[0] * scale[0], w, s), 0.0f),
-                                      fmaxf(fmaf(v[1] * scale[1], w, s), 0.0f));
+                    x[r] = tt_transpose(tt_pack(fmaxf(fmaf(v[0] * scale[0], w, s), 0.0f),
+                                                fmaxf(fmaf(v[1] * scale[1], w, s), 0.0f)));
                 }
                 to[(((2 * py + px) * 4 + half * 2 + m) * TILES + t) * 32] = make_uint2(x[0], x[1]);
             }
@@ -530,7 +521,7 @@ __device__ __forceinline__ void second_conv(const uint2 *from, const uint4 *weig
             }
 #pragma unroll
             for (int r = 0; r < 2; r++) {
-                const uint32_t x = transposed(acc[m][t][2 * r], acc[m][t][2 * r + 1]);
+                const uint32_t x = tt_transpose(tt_pack(acc[m][t][2 * r], acc[m][t][2 * r + 1]));
                 if (t * 8 + g < n)
                     *reinterpret_cast<uint32_t *>(out + (size_t)(t * 8 + g) * out_row + m * 16 + r * 8 +
                                                   2 * q) = x;

@@ -128,8 +128,9 @@ static int channel_of(int column, int orientation)
     return column / 8 < 7 && column % 8 < 7 ? column % 8 * 7 + column / 8 : -1;
 }
 
-static int pack_encoder(uint16_t *packed, const float *weight, int orientation, int taps)
+int tt_pack_encoder_base_f16(uint16_t *packed, const float *weight, int orientation)
 {
+    const int taps = 9;
     float *matrix = calloc((size_t)taps * 64 * 64, sizeof(*matrix));
     if (!matrix)
         return -1;
@@ -142,16 +143,6 @@ static int pack_encoder(uint16_t *packed, const float *weight, int orientation, 
     tt_pack_left_f16(packed, matrix, taps * 64, 64);
     free(matrix);
     return 0;
-}
-
-int tt_pack_encoder_f16(uint16_t *packed, const float *weight, int orientation)
-{
-    return pack_encoder(packed, weight, orientation, 25);
-}
-
-int tt_pack_encoder_base_f16(uint16_t *packed, const float *weight, int orientation)
-{
-    return pack_encoder(packed, weight, orientation, 9);
 }
 
 /* Tap of element i (0..15) of the window of encoder position (px, py): those that all four have, then its

@@ -34,15 +34,12 @@ int tt_pack_conv_f16(uint16_t *packed, const float *weight, const float *project
 int tt_pack_winograd_f16(uint16_t *packed, const float *weight, const float *projection, int out_c, int in_c,
                          int proj_c);
 
-/* weight [64][49][5][5] of small's first encoder convolution, for the volumes of an orientation (0 or 1) as
- * tt_k_correlate_f16 writes them. packed: out, 25·64·64. Returns 0, or -1 without memory. */
-int tt_pack_encoder_f16(uint16_t *packed, const float *weight, int orientation);
-
-/* The same for weight [64][49][3][3] of base's first encoder convolution. packed: out, 9·64·64. */
+/* weight [64][49][3][3] of base's first encoder convolution, for the volumes of an orientation (0 or 1) as
+ * tt_k_correlate_f16 writes them. packed: out, 9·64·64. Returns 0, or -1 without memory. */
 int tt_pack_encoder_base_f16(uint16_t *packed, const float *weight, int orientation);
 
-/* The same weight as embed_f16.cu reads it for an orientation: steps of 16 × 64, which it describes. packed:
- * out, as many halfs as the enumeration says. */
+/* weight [64][49][5][5] of small's first encoder convolution, for an orientation, in steps of 16 × 64 as
+ * embed_f16.cu reads them. packed: out, as many halfs as the enumeration says. */
 enum { TT_EMBED_HALFS_0 = 25 * 3584, TT_EMBED_HALFS_1 = 7 * 19 * 1024 };
 void tt_pack_embed_f16(uint16_t *packed, const float *weight, int orientation);
 

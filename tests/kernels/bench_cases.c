@@ -509,7 +509,6 @@ struct track_f16 {
     uint16_t *mixed;
     const float *support, *state;
     uint16_t *volume;
-    struct tt_k_encode_f16 encode;
     struct tt_k_encode_base_f16 encode_base;
     struct tt_k_cost cost;
 };
@@ -522,24 +521,11 @@ static int launch_correlate_f16(const void *context, int set, void *stream)
                               c->size, c->channels, (float)c->size / 256.0f, c->mma, stream);
 }
 
-static int launch_encode_f16(const void *context, int set, void *stream)
-{
-    const struct track_f16 *c = context;
-    (void)set;
-    return tt_k_encode_f16(&c->encode, c->mma, stream);
-}
-
 static int launch_encode_base_f16(const void *context, int set, void *stream)
 {
     const struct track_f16 *c = context;
     (void)set;
     return tt_k_encode_base_f16(&c->encode_base, c->mma, stream);
-}
-
-static int launch_both_f16(const void *context, int set, void *stream)
-{
-    const int status = launch_correlate_f16(context, set, stream);
-    return status ? status : launch_encode_f16(context, set, stream);
 }
 
 static int launch_cost_f16(const void *context, int set, void *stream)
@@ -568,39 +554,22 @@ static void bench_correlation_f16(struct track_f16 *c, int queries)
 {
     static const int sizes[] = {64, 32, 128}, channels[] = {128, 256, 64};
     const int rows = queries * FRAMES, k = c->mma == TT_MMA_K16 ? 16 : 8;
-    const double encode_flop = 2.0 * rows * 2 * (64.0 * 49 * 64 + 256.0 * 128),
-                 volume = 2.0 * rows * 2 * 49 * 64;
+    const double volume = 2.0 * rows * 2 * 49 * 64;
     c->queries = queries;
     c->state = random_state(rows);
     c->volume = kern_device((size_t)volume);
-    c->encode = (struct tt_k_encode_f16){.volume = c->volume,
-                                         .out = kern_device((size_t)rows * TT_K_TOKEN * 2),
-                                         .rows = rows,
-                                         .out_row = TT_K_TOKEN};
-    c->encode.weight2 = random_f16(256 * 128 + 1024, 0.06f);
-    for (int o = 0; o < 2; o++) {
-        c->encode.weight[o] = random_f16(25 * 64 * 64, 0.03f);
-        c->encode.bias[o] = random_f32(128, 0.5f);
-        c->encode.gamma[o] = random_f32(128, 1.0f);
-        c->encode.beta[o] = random_f32(128, 0.5f);
-    }
     for (int i = 0; i < 3; i++) {
         c->size = sizes[i], c->channels = channels[i];
         c->grid = random_f16((size_t)FRAMES * c->size * c->size * c->channels, 0.1f);
         c->support = random_f32((size_t)queries * 49 * c->channels, 0.1f);
         const double flop = 2.0 * rows * 64.0 * 49 * c->channels;
         const struct bench b = {.flop = flop, .bytes = volume, .launch = launch_correlate_f16, .context = c};
-        const struct bench both = {
-            .flop = flop + encode_flop, .bytes = 2 * volume, .launch = launch_both_f16, .context = c};
         bench_run(&b, "correlate_f16 k%d %d:%d, %d queries", k, c->size, c->channels, queries);
-        bench_run(&both, "correlate and encode_f16 k%d %d:%d, %d queries", k, c->size, c->channels, queries);
     }
-    const struct bench b = {.flop = encode_flop, .bytes = volume, .launch = launch_encode_f16, .context = c};
-    bench_run(&b, "encode_f16 k%d, %d queries", k, queries);
     c->encode_base = (struct tt_k_encode_base_f16){.volume = c->volume,
                                                    .weight2 = random_f16(9 * 64 * 128, 0.05f),
                                                    .weight3 = random_f16(4 * 128 * 128, 0.05f),
-                                                   .out = c->encode.out,
+                                                   .out = kern_device((size_t)rows * TT_K_TOKEN * 2),
                                                    .rows = rows,
                                                    .out_row = TT_K_TOKEN};
     for (int o = 0; o < 3; o++) {

@@ -1,4 +1,5 @@
-/* tests/kernels/check_encoder.c: correlation volumes and their encoder on tensor cores against plain C. */
+/* tests/kernels/check_encoder.c: correlation volumes, and small's embeddings without them, on tensor cores
+ * against plain C. */
 #include "tests/kernels/checks.h"
 #include "tests/kernels/kern.h"
 #include "tests/kernels/reference.h"
@@ -110,71 +111,6 @@ static void encode_reference(double *out, const float *volume, const float *w1, 
     ref_group_norm(norm, map_f, gamma[1], beta[1], patches, 1, 128, 1e-5);
     for (int i = 0; i < patches * 128; i++)
         out[i] = fmax(last[i] * norm[2 * i] + norm[2 * i + 1], 0.0);
-}
-
-static void check_encode_rows(int rows, enum tt_k_mma mma)
-{
-    enum { OUT_ROW = 260 };
-    const int patches = 2 * rows;
-    float *v = kern_random((size_t)patches * 49 * ROW, 1.0f),
-          *logical = kern_zeros(sizeof(float) * patches * 49 * 49);
-    float *w1 = kern_random(64 * 49 * 25, 0.03f), *w2 = kern_random(128 * 64 * 4, 0.06f);
-    const float *bias[2] = {kern_random(64, 0.5f), kern_random(128, 0.5f)};
-    const float *gamma[2] = {kern_random(64, 1.0f), kern_random(128, 1.0f)};
-    const float *beta[2] = {kern_random(64, 0.5f), kern_random(128, 0.5f)};
-    uint16_t *v_h = kern_to_half(v, (size_t)patches * 49 * ROW);
-    kern_to_half(w1, 64 * 49 * 25);
-    kern_to_half(w2, 128 * 64 * 4);
-    for (int p = 0; p < patches; p++)
-        for (int r = 0; r < 49; r++)
-            for (int c = 0; c < ROW; c++) {
-                const size_t at = ((size_t)p * 49 + r) * ROW + c;
-                const int channel = position(p / rows, c);
-                if (channel < 0)
-                    v_h[at] = 0;
-                else
-                    logical[((size_t)p * 49 + r) * 49 + channel] = v[at];
-            }
-    double *reference = kern_zeros(sizeof(double) * patches * 128),
-           *want = kern_zeros(sizeof(double) * rows * OUT_ROW);
-    float *before = kern_random((size_t)rows * OUT_ROW, 1.0f);
-    const uint16_t *before_h = kern_to_half(before, (size_t)rows * OUT_ROW);
-    encode_reference(reference, logical, w1, w2, bias, gamma, beta, patches);
-    for (int i = 0; i < rows * OUT_ROW; i++) {
-        const int r = i / OUT_ROW, c = i % OUT_ROW;
-        want[i] = c < 256 ? reference[((size_t)(c / 128) * rows + r) * 128 + c % 128] : before[i];
-    }
-    float *matrix = kern_zeros(sizeof(float) * 256 * 128);
-    for (int o = 0; o < 128; o++)
-        for (int i = 0; i < 64; i++)
-            for (int t = 0; t < 4; t++)
-                matrix[(t * 64 + i) * 128 + o] = w2[(o * 64 + i) * 4 + t];
-    uint16_t *packed = kern_zeros(25 * 64 * 64 * 2), *packed2 = kern_zeros(256 * 128 * 2 + 2048);
-    struct kern_out out = kern_output(sizeof(uint16_t) * rows * OUT_ROW, before_h);
-    struct tt_k_encode_f16 e = {.volume = kern_upload(v_h, (size_t)patches * 49 * ROW * 2),
-                                .out = out.device,
-                                .rows = rows,
-                                .out_row = OUT_ROW};
-    for (int o = 0; o < 2; o++) {
-        tt_pack_encoder_f16(packed, w1, o);
-        e.weight[o] = kern_upload(packed, 25 * 64 * 64 * 2);
-        e.bias[o] = kern_upload(bias[o], sizeof(float) * (o ? 128 : 64));
-        e.gamma[o] = kern_upload(gamma[o], sizeof(float) * (o ? 128 : 64));
-        e.beta[o] = kern_upload(beta[o], sizeof(float) * (o ? 128 : 64));
-    }
-    tt_pack_left_f16(packed2, matrix, 256, 128);
-    e.weight2 = kern_upload(packed2, 256 * 128 * 2 + 2048);
-    KERN_RUN(out, tt_k_encode_f16(&e, mma, NULL));
-    kern_verdict(&out, want, (size_t)rows * OUT_ROW, 1, 1e-3, 1e-2, "encode_f16 k%d %d rows",
-                 mma == TT_MMA_K16 ? 16 : 8, rows);
-    kern_free_all();
-}
-
-void check_encode_f16(enum tt_k_mma mma)
-{
-    check_encode_rows(47, mma);
-    check_encode_rows(3, mma);
-    check_encode_rows(130, mma);
 }
 
 /* ---- correlation and encoder in one kernel ---- */

@@ -34,7 +34,6 @@ int main(int argc, char **argv)
         check_cost_f16(k ? TT_MMA_K16 : TT_MMA_K8);
         check_attention_f16(k ? TT_MMA_K16 : TT_MMA_K8);
         check_correlate_f16(k ? TT_MMA_K16 : TT_MMA_K8);
-        check_encode_f16(k ? TT_MMA_K16 : TT_MMA_K8);
         check_embed_f16(k ? TT_MMA_K16 : TT_MMA_K8);
         check_encode_base_f16(k ? TT_MMA_K16 : TT_MMA_K8);
     }

@@ -22,7 +22,6 @@ void check_attention(void);
 void check_cost_f16(enum tt_k_mma mma);
 void check_attention_f16(enum tt_k_mma mma);
 void check_correlate_f16(enum tt_k_mma mma);
-void check_encode_f16(enum tt_k_mma mma);
 void check_embed_f16(enum tt_k_mma mma);
 void check_embed_small_f16(enum tt_k_mma mma);
 void check_encode_base_f16(enum tt_k_mma mma);

@@ -145,13 +145,13 @@ void emulate_launch(dim3 grid, int threads, size_t bytes, const std::function<vo
             }
 }
 
-void emulate_barrier(int number, int threads, bool wait)
+void emulate_barrier(int number, int threads)
 {
     barrier &b = barriers[number];
     const int round = b.round;
     if (++b.arrived == threads)
         b.arrived = 0, b.round++;
-    while (wait && b.round == round)
+    while (b.round == round)
         rest();
 }
 

@@ -20,8 +20,8 @@ extern unsigned char *emulate_shared; /* dynamic shared memory, all bits set bef
 /* Runs body once in each thread of each block. */
 void emulate_launch(dim3 grid, int threads, size_t bytes, const std::function<void()> &body);
 void emulate_syncthreads();
-/* Barrier `number` (0..15) of so many threads; without wait: arrives and goes on. */
-void emulate_barrier(int number, int threads, bool wait);
+/* Barrier `number` (0..15) of so many threads. */
+void emulate_barrier(int number, int threads);
 float emulate_shuffle(float x, int mask);
 uint32_t emulate_shuffle(uint32_t x, int mask);
 /* movmatrix.trans, ldmatrix.x4, and mma m16n8k16 with each sum in FP64, rounded once. */

@@ -81,12 +81,7 @@ static inline uint32_t tt_transpose(uint32_t x)
 
 static inline void tt_barrier(int number, int threads)
 {
-    emulate_barrier(number, threads, true);
-}
-
-static inline void tt_arrive(int number, int threads)
-{
-    emulate_barrier(number, threads, false);
+    emulate_barrier(number, threads);
 }
 
 static inline float tt_gelu(float x)
