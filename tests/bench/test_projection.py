@@ -12,8 +12,8 @@ PROGRAM = pathlib.Path(os.environ.get("TILETRACK_BIN", SOURCE / "build" / "bin")
 MEASURED = SOURCE / "tests" / "bench" / "h200-sm75.json"
 
 # What takes most of a clip's time; each line of the file that begins so.
-MAIN_KERNELS = ["conv_f16 k8 group 0 ", "conv_f16 k8 group 1 ", "conv_f16 k8 group 2, 3 ", "correlate_f16 k8 ",
-                "encode_f16 k8", "product_f16 k8 ", "cost_f16 k8"]
+MAIN_KERNELS = ["conv_f16 k8 group 0 ", "conv_f16 k8 group 1 ", "conv_f16 k8 group 2, 3 ", "embed_f16 k8 ", "mlp_f16 k8 ",
+                "product_f16 k8 ", "cost_f16 k8"]
 
 
 def read():
