@@ -15,6 +15,7 @@ from programs import BIN
 LIBRARY = BIN.parent / "tests" / "tt-faults.so"
 CALLS = "write fsync rename link unlink mkdir create open".split()
 ALWAYS = 2 ** 62
+KILL = -1  # instead of an errno: the program dies before the call
 RULE = struct.Struct("=qqqq")
 FOLDER_AT, FOLDER_BYTES = 8 + len(CALLS) * RULE.size, 2048
 

@@ -32,7 +32,9 @@ class Jobs(DaemonFolder):
         self.assertEqual(daemon.status()["jobs"]["truncated"], 1)
 
     def test_twenty_files_by_different_writers(self):
-        daemon = self.daemon(devices=[{"cpu": 1}, {"cpu": 1}]).start()
+        # settle_ms: longer than a writer pauses on a machine that is busy
+        daemon = self.daemon(devices=[{"cpu": 1}, {"cpu": 1}],
+                             spool={"settle_ms": 1000, "settle_blind_ms": 2000}).start()
         names = [f"v{i:02}.mp4" for i in range(20)]
 
         def slowly(name):  # opens and closes again and again, with pauses

@@ -19,7 +19,8 @@ FAKE = BIN.parent / "tests" / "fake" / "bin"  # the real worker with a decoder t
 
 
 class Notify(DaemonFolder):
-    """self.told: all fields in their order. Somebody always reads, as systemd does: sd_notify waits where nobody does."""
+    """self.told: all fields in their order. Somebody always reads, as systemd does: sd_notify waits where nobody
+    does."""
 
     def setUp(self):
         super().setUp()
@@ -120,7 +121,7 @@ class Journal(DaemonFolder):
         self.root = pathlib.Path(f"/proc/{self.journald.pid}/root")
         self.sockets = self.root / "run/systemd/journal.tiletrack"
         try:
-            wait_for(lambda: (self.sockets / "stdout").exists() or self.journald.poll() is not None, "journald is there")
+            wait_for(lambda: (self.sockets / "stdout").exists() or self.journald.poll() is not None, "journald is up")
         finally:
             if self.journald.poll() is not None:
                 self.skipTest("journald does not run here: " + (self.folder / "journald").read_text().strip())

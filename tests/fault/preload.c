@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -23,12 +24,12 @@
 /* The order is that of faults.CALLS. CREATE: openat that may make a file; OPEN: any other. */
 enum call { WRITE, FSYNC, RENAME, LINK, UNLINK, MKDIR, CREATE, OPEN, CALLS };
 
-enum { FOLDER_BYTES = 2048 };
+enum { FOLDER_BYTES = 2048, KILL = -1 };
 
 struct rule {
     int64_t seen;        /* matching calls so far; the test sets it to 0 */
     int64_t first, last; /* those that fail, counted from 1; last < first: none */
-    int64_t problem;     /* errno */
+    int64_t problem;     /* errno, or KILL */
 };
 
 struct faults {
@@ -97,6 +98,8 @@ static int fails(enum call call, int fd, const char *path)
     number = __atomic_add_fetch(&rule->seen, 1, __ATOMIC_SEQ_CST);
     if (number < rule->first || number > rule->last)
         return 0;
+    if (rule->problem == KILL)
+        kill(getpid(), SIGKILL);
     errno = (int)rule->problem;
     return 1;
 }
