@@ -1,5 +1,7 @@
 """A directory's own model and its own windows, through the real worker on the CPU."""
 import json
+import pathlib
+import re
 import shutil
 import signal
 
@@ -87,6 +89,21 @@ class Directories(DaemonFolder):
         inside = (truth > 16).all(2)
         self.assertGreater(inside.mean(), 0.5)
         self.assertLess(np.median(np.abs(tracks - truth)[inside]), 1.0)  # across both seams
+
+    def test_weights_are_in_memory_once(self):
+        """Two workers, one mapping of one file: no page of it belongs to one alone."""
+        self.real.config["devices"] = [{"cpu": 1}, {"cpu": 1}]
+        self.real.start()
+        self.real.event("device_ready", 2)
+        workers = [device["pid"] for device in self.real.status()["devices"]]
+        for pid in workers:
+            mappings = re.findall(r"^\S+ (\S+) .*/first\.safetensors\n((?:\w+: .*\n)+)",
+                                  pathlib.Path(f"/proc/{pid}/smaps").read_text(), re.MULTILINE)
+            self.assertEqual([permissions for permissions, _ in mappings], ["r--s"])
+            pages = {key: int(kb) for key, kb in re.findall(r"(\w+): +(\d+) kB", mappings[0][1])}
+            # Dirty: the file itself was written just now.
+            self.assertGreater(pages["Shared_Clean"] + pages["Shared_Dirty"], 0.9 * MODEL.stat().st_size / 1024)
+            self.assertEqual(pages["Private_Clean"] + pages["Private_Dirty"], 0)
 
 
 if __name__ == "__main__":
