@@ -25,6 +25,24 @@ class Jobs(DaemonFolder):
         self.assertEqual(daemon.events()[-1]["finished"], 1)
         self.assertNoWorkers(daemon)
 
+    def test_the_same_name_again_and_again(self):
+        """While the first is queued, reserved, running and done; nothing is overwritten."""
+        daemon = self.daemon().start()
+        daemon.drop("first.mp4", "ms=1500")
+        daemon.event("job_started")
+        for number in range(3):  # one is reserved, the next wait in incoming/ till their name is free
+            wait_for(lambda: daemon.names("incoming") == [], "the one before was claimed")
+            daemon.drop("v.mp4", f"ms=300 frames={number + 2}")
+        daemon.event("job_done", 4)
+        daemon.drop("v.mp4", "frames=9")
+        daemon.event("job_done", 5)
+        wait_for(lambda: daemon.names("done") == ["first.mp4", "v.mp4", "v~2.mp4", "v~3.mp4", "v~4.mp4"], "all are done")
+        outputs = [e["output"] for e in daemon.events("job_done", file="v.mp4")]
+        self.assertEqual(sorted(outputs), ["v.tracks.npz", "v~2.tracks.npz", "v~3.tracks.npz", "v~4.tracks.npz"])
+        self.assertEqual(daemon.results(), sorted(["first.tracks.npz", *outputs]))
+        for event in daemon.events("job_done", file="v.mp4"):
+            self.assertIn(f"frames={event['frames']}", daemon.path("tracks", event["output"]).read_text())
+
     def test_truncated_is_its_own_outcome(self):
         daemon = self.daemon().start()
         daemon.drop("cut.mp4", "truncated")

@@ -230,6 +230,27 @@ class Videos(Real):
         daemon.event("job_done", file="good.mp4")
         self.assertEqual(daemon.events("worker_exited"), [])
 
+    def test_weights_are_mapped_once(self):
+        """Two workers hold the same pages of the model's file, and none of their own."""
+        daemon = self.daemon(devices=[{"cpu": 1}, {"cpu": 1}], programs=BIN, tracker={"model": str(MODEL)},
+                             workers={"start_ms": 300000}).start()
+        daemon.event("device_ready", 2, seconds=300)
+        inode = MODEL.stat().st_ino
+        for device in daemon.status()["devices"]:
+            kilobytes = {}
+            lines = iter(pathlib.Path(f"/proc/{device['pid']}/smaps").read_text().splitlines())
+            for line in lines:  # headers of mappings: address, rights, offset, device, inode, path
+                words = line.split()
+                if "-" in words[0] and not words[0].endswith(":"):
+                    ours = len(words) > 5 and int(words[4]) == inode
+                    if ours:
+                        self.assertTrue(words[1].startswith("r--"), line)
+                elif ours and words[-1] == "kB":
+                    kilobytes[words[0]] = kilobytes.get(words[0], 0) + int(words[1])
+            self.assertGreater(kilobytes["Size:"], MODEL.stat().st_size // 1024 - 8)
+            self.assertEqual(kilobytes["Private_Dirty:"] + kilobytes["Shared_Dirty:"] + kilobytes["Anonymous:"], 0)
+            self.assertGreater(kilobytes["Rss:"], 0)
+
     def test_the_cpu_backend_whole(self):
         """The same video by `tiletrack track` and by the daemon: the same tracks, bit for bit."""
         daemon = self.daemon(devices=[{"cpu": 1}], programs=BIN, tracker={"model": str(MODEL), "grid": 3},

@@ -38,6 +38,20 @@ class Troubled(DaemonFolder):
         self.assertEqual(len(daemon.events("claiming_resumed")), count - 1)
 
 
+class Confined(DaemonFolder):
+    """A daemon without root's rights."""
+
+    UID = 54321  # nobody's
+
+    def confined(self, **options):
+        daemon = self.daemon(**options)
+        if os.geteuid() == 0:
+            for path in (self.folder, daemon.run, daemon.bin):
+                os.chown(path, self.UID, self.UID)
+            daemon.user = self.UID
+        return daemon
+
+
 class Calls(Troubled):
     """System calls on the spool that fail."""
 
@@ -211,18 +225,8 @@ class Clock(Troubled):
         self.assertEqual(daemon.results(), ["v.tracks.npz"])
 
 
-class Processes(Troubled):
+class Processes(Confined):
     """fork fails: RLIMIT_NPROC, which holds for everybody but root."""
-
-    UID = 54321  # nobody's
-
-    def confined(self, **options):
-        daemon = self.daemon(**options)
-        if os.geteuid() == 0:
-            for path in (self.folder, daemon.run, daemon.bin):
-                os.chown(path, self.UID, self.UID)
-            daemon.user = self.UID
-        return daemon
 
     @staticmethod
     def limit(daemon, processes, *others):
@@ -281,6 +285,77 @@ class Processes(Troubled):
         daemon.drop("v.mp4")
         self.assertIn(os.strerror(errno.EAGAIN).lower(), daemon.event("on_done_failed")["cause"].lower())
         self.assertAllDone(daemon, ["v.mp4"])
+
+
+class Rights(Confined):
+    """Files and directories that the daemon may not read or write. Root is asked to take the rights away."""
+
+    def setUp(self):
+        super().setUp()
+        if os.geteuid() != 0:
+            self.skipTest("needs root, to give files to somebody else")
+
+    def test_an_input_that_cannot_be_read(self):
+        daemon = self.confined().start()
+        secret = daemon.path("incoming", "secret.mp4")
+        secret.touch(mode=0o600)
+        secret.write_text("ms=1")
+        daemon.drop("open.mp4")
+        self.assertIn(os.strerror(errno.EACCES), daemon.event("input_deferred", file="secret.mp4")["cause"])
+        daemon.event("job_done", file="open.mp4")  # it blocks nobody
+        self.assertEqual(daemon.inputs(), {"secret.mp4": ["incoming"], "open.mp4": ["done"]})
+        os.chown(secret, self.UID, self.UID)
+        self.assertAllDone(daemon, ["open.mp4", "secret.mp4"])
+        self.assertEqual(len(daemon.events("input_deferred")), 1)
+        self.assertEqual(daemon.events("claiming_paused"), [])
+
+    def test_a_directory_that_cannot_be_written(self):
+        daemon = self.confined().start()
+        daemon.event("device_ready")
+        for count, (name, running) in enumerate((("incoming", False), ("tracks", True), ("done", True)), 1):
+            with self.subTest(name):
+                video = f"{name}.mp4"
+                if running:
+                    daemon.drop(video, "ms=500")
+                    os.chown(daemon.path("incoming", video), self.UID, self.UID)
+                    daemon.event("job_started", file=video)
+                os.chown(daemon.path(name), 0, 0)
+                if not running:
+                    daemon.drop(video)
+                self.assertIn(os.strerror(errno.EACCES), daemon.event("claiming_paused", count)["cause"])
+                wait_for(lambda: f"spool/{name}:" in daemon.status()["paused"], "the status says which directory")
+                self.assertEqual(len(daemon.inputs()[video]), 1)
+                os.chown(daemon.path(name), self.UID, self.UID)
+                daemon.event("claiming_resumed", count)
+                wait_for(lambda: daemon.inputs() == {video: ["done"]}, f"{video} is done")
+                daemon.path("done", video).unlink()
+        self.assertEqual(len(daemon.events("claiming_paused")), 3)
+        self.assertEqual(daemon.events("job_quarantined"), [])
+
+
+class Inotify(DaemonFolder):
+    """Limits of a user namespace: no inotify at all, and no watches. The rescan finds everything by itself."""
+
+    def test_without(self):
+        for limit in "max_inotify_instances", "max_inotify_watches":
+            with self.subTest(limit):
+                self.setUp()
+                script = f'echo 0 >/proc/sys/user/{limit} && exec "$@"'
+                if subprocess.run(["unshare", "-Ur", "sh", "-c", script, "sh", "true"],
+                                  stderr=subprocess.DEVNULL).returncode != 0:
+                    self.skipTest("needs the right to make a user namespace")
+                daemon = self.daemon()
+                daemon.wrapper = ["unshare", "-Ur", "sh", "-c", script, "sh"]
+                daemon.start()
+                daemon.event("watch_lost")
+                for name in "v.mp4", "w.mp4":
+                    daemon.drop(name)
+                    daemon.event("job_done", file=name)
+                daemon.drop("urgent.mp4", into="incoming/priority")
+                daemon.event("job_done", file="priority/urgent.mp4")
+                self.assertAllDone(daemon, ["v.mp4", "w.mp4", "urgent.mp4"])
+                self.assertEqual(len(daemon.events("watch_lost")), 1)
+                daemon.finish()
 
 
 class Directories(DaemonFolder):
