@@ -41,40 +41,43 @@ static void copy(struct tt_overrides *overrides, const struct tt_config *config,
         snprintf(overrides->model, sizeof overrides->model, "%s", config->tracker.model);
 }
 
-/* *own: owned by the caller; NULL: the directory has no file of its own. */
-static enum tt_status load(struct tt_config **own, const struct tt_config *config, const char *directory,
-                           const char *name, struct tt_error *err)
+/* *own: owned by the caller; NULL: the directory is not there or has no file of its own. path: of a video
+ * below incoming/. */
+static enum tt_status load(struct tt_config **own, const struct tt_config *config, const char *path,
+                           struct tt_error *err)
 {
+    char directory[PATH_MAX + 16], name[PATH_MAX + 32];
     int root_fd = open(config->spool.root, O_RDONLY | O_DIRECTORY | O_CLOEXEC), fd = -1;
     enum tt_status status = TT_OK;
 
-    *own = NULL;
+    snprintf(directory, sizeof directory, "incoming/%.*s", (int)tt_path_directory(path), path);
+    snprintf(name, sizeof name, "%s/tiletrack.yaml", directory);
     if (root_fd >= 0)
         fd = tt_fs_open_directory(root_fd, directory, false);
     if (fd >= 0)
         status = tt_config_load_directory(own, config, fd, name, NULL, err);
+    else if (errno != ENOENT && errno != ENOTDIR && errno != ELOOP)
+        status = tt_fail_errno(err, TT_RETRY_LATER, errno, "%s", name);
     tt_fs_close(fd);
     tt_fs_close(root_fd);
+    if (!status && *own)
+        status = check_model(*own, config, name, err);
     return status;
 }
 
 enum tt_status tt_overrides_read(struct tt_overrides *overrides, const struct tt_config *config,
                                  const char *source, struct tt_error *err)
 {
-    size_t bytes = tt_path_directory(source);
-    char directory[PATH_MAX], name[PATH_MAX + 32];
+    const char *mirrored = tt_path_mirrored(source);
     struct tt_config *own = NULL;
     enum tt_status status = TT_OK;
 
-    if (config->spool.recursive && bytes > 0) {
-        snprintf(directory, sizeof directory, "incoming/%.*s", (int)bytes, source);
-        snprintf(name, sizeof name, "%s/tiletrack.yaml", directory);
-        status = load(&own, config, directory, name, err);
-        if (status == TT_REFUSE)
-            status = err->status = TT_BAD_INPUT;
-        if (!status && own)
-            status = check_model(own, config, name, err);
-    }
+    if (config->spool.recursive && tt_path_directory(source) > 0)
+        status = load(&own, config, source, err);
+    if (config->spool.recursive && !status && !own && mirrored != source && tt_path_directory(mirrored) > 0)
+        status = load(&own, config, mirrored, err);
+    if (status == TT_REFUSE)
+        status = err->status = TT_BAD_INPUT;
     if (!status)
         copy(overrides, own ? own : config, config);
     tt_config_free(own);

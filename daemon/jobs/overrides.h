@@ -17,8 +17,8 @@ struct tt_overrides {
 };
 
 /* source: the video's path relative to incoming/. Only the directory that the video lies in counts, and only
- * where spool.recursive is set. TT_BAD_INPUT: that file is wrong (the text says where), or wants a model
- * that is not installed. */
+ * where spool.recursive is set; for one in priority/DIRECTORY without such a file, DIRECTORY. TT_BAD_INPUT:
+ * that file is wrong (the text says where), or wants a model that is not installed. */
 enum tt_status tt_overrides_read(struct tt_overrides *overrides, const struct tt_config *config,
                                  const char *source, struct tt_error *err);
 

@@ -29,8 +29,9 @@ class Results(DaemonFolder):
         daemon.path("incoming", "tables", "tiletrack.yaml").write_text("output: {formats: [csv]}\n")
         daemon.drop("bear.mp4", into="incoming/tables")
         daemon.drop("bear.mp4")
-        daemon.event("job_done", 2)
-        self.assertEqual(daemon.names("tracks/tables"), ["bear.tracks.csv"])
+        daemon.drop("cub.mp4", into="incoming/priority/tables")  # an order, not another place
+        daemon.event("job_done", 3)
+        self.assertEqual(daemon.names("tracks/tables"), ["bear.tracks.csv", "cub.tracks.csv"])
         self.assertEqual(daemon.names("tracks"), ["bear.tracks.npz"])
 
     def test_formats_that_change_while_a_job_waits(self):
