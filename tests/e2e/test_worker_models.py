@@ -1,5 +1,6 @@
 """A worker whose jobs want different models: which one is open, and what happens where one cannot be opened."""
 import os
+import pathlib
 import shutil
 
 from programs import main
@@ -27,6 +28,20 @@ class Models(Scripted):
         for id, model in (("a", ""), ("b", self.other), ("c", self.other), ("d", ""), ("e", MODEL)):
             self.assertEqual(self.job(w, id, model=model)["type"], "done")
         self.assertEqual(self.opened(w), [self.other, str(MODEL)])
+
+    def test_nothing_grows(self):
+        w = self.start()
+        used = []
+        for turn in range(60):
+            model = self.other if turn % 2 == 0 else ""
+            self.assertEqual(self.job(w, f"j{turn}", self.fake("5 grey", "small.video"), model=model)["type"], "done")
+            status = pathlib.Path(f"/proc/{w.process.pid}/status").read_text()
+            maps = pathlib.Path(f"/proc/{w.process.pid}/maps").read_text()
+            used.append((len(os.listdir(f"/proc/{w.process.pid}/fd")), maps.count(".safetensors"),
+                         int(status.split("RssAnon:")[1].split()[0])))
+        self.assertEqual(used[-1][:2], used[9][:2])
+        self.assertEqual(used[-1][1], 1)  # one model is mapped at a time
+        self.assertLess(used[-1][2], used[9][2] + 2000, used)  # kB
 
     def test_none_of_that_name(self):
         w = self.start()
