@@ -138,7 +138,8 @@ __device__ __forceinline__ void run_head(unsigned char *to, const __half *qkv, i
 }
 
 template <bool K16, int WIDTH, int TILES>
-__global__ void __launch_bounds__(WIDTH / 2, 2) attend(const struct tt_k_attend_f16 g, slopes slope)
+__global__ void __launch_bounds__(WIDTH / 2, !K16 && WIDTH == 384 ? 1 : 2)
+    attend(const struct tt_k_attend_f16 g, slopes slope)
 {
     enum { HEADS = WIDTH / HEAD, LINE = 2 * WIDTH + 16, STEPS = WIDTH / 16, AHEAD = WIDTH == 256 ? 3 : 1 };
     extern __shared__ __align__(16) unsigned char shared[];
@@ -151,7 +152,8 @@ __global__ void __launch_bounds__(WIDTH / 2, 2) attend(const struct tt_k_attend_
     const uint4 *weight = tt_columns_of<8>(g.weight, warp, STEPS);
     const uint32_t base = tt_shared_address(shared) + lane % 16 * LINE + lane / 16 * 16;
     float acc[TILES][8][4];
-    uint32_t a[TILES][4];
+    tt_rows<TILES, !K16 && WIDTH == 384> a;
+    a.tile_bytes = 16 * LINE;
     tt_columns<8> b[AHEAD + 1];
 #pragma unroll
     for (int s = 0; s < AHEAD; s++)
@@ -159,14 +161,12 @@ __global__ void __launch_bounds__(WIDTH / 2, 2) attend(const struct tt_k_attend_
     tt_start(acc, g.bias + column);
     tt_add_rows<WIDTH>(acc, g.h, row, first + g.frames, column);
     __syncthreads();
-#pragma unroll
-    for (int i = 0; i < TILES; i++)
-        tt_ldmatrix4(a[i], base + i * 16 * LINE);
+    a.start(base);
 #pragma unroll
     for (int s = 0; s < STEPS; s++) {
         if (s + AHEAD < STEPS)
             b[(s + AHEAD) % (AHEAD + 1)].load(weight + (s + AHEAD) * 128);
-        tt_step_rows<K16>(acc, a, b[s % (AHEAD + 1)], base + (s + 1) % STEPS * 32, 16 * LINE);
+        a.template step<K16>(acc, b[s % (AHEAD + 1)], base + s * 32, base + (s + 1) % STEPS * 32);
     }
     tt_store_rows<WIDTH>(acc, g.h, row, first + g.frames, column);
 }

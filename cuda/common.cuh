@@ -46,6 +46,14 @@ __device__ __forceinline__ uint32_t tt_transpose(uint32_t x)
     return y;
 }
 
+/* threadIdx.x, read anew: for what would otherwise be kept in registers across a loop that needs them. */
+__device__ __forceinline__ int tt_thread()
+{
+    int x;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(x));
+    return x;
+}
+
 /* A barrier of `threads` threads (whole warps) of a block; number: 1 to 15. */
 __device__ __forceinline__ void tt_barrier(int number, int threads)
 {

@@ -50,10 +50,7 @@ enum tt_k_conv_variant {
     TT_CONV_128x128_C32,
     TT_CONV_128x128_C64,
     TT_CONV_S2_128x128_C32, /* stride 2, padding 0 before and 1 behind */
-    TT_CONV_AHEAD_256x64_C16,
-    TT_CONV_AHEAD_128x128_C32,
-    TT_CONV_WINOGRAD_128, /* winograd_f16.cu: pixels of a block, 64 channels */
-    TT_CONV_WINOGRAD_256,
+    TT_CONV_WINOGRAD,       /* winograd_f16.cu: 4 × 32 pixels × 64 channels; stride 1, no projection */
     TT_CONV_VARIANTS
 };
 
@@ -61,7 +58,7 @@ enum tt_k_conv_variant {
 struct tt_k_conv_f16 {
     const uint16_t *in;      /* [frames][in_size][in_size][in_c] */
     const float *norm;       /* [frames][in_c][2] */
-    const uint16_t *weight;  /* packed by tt_pack_conv_f16 with the variant's chunk, and 4 KB more that are
+    const uint16_t *weight;  /* packed by tt_pack_conv_f16 with the variant's chunk, and 2 KB more that are
                                 read, not used */
     const uint16_t *proj_in; /* [frames][proj_size][proj_size][proj_c], where proj_c > 0 (stride 1 only) */
     const float *proj_norm;
@@ -72,34 +69,15 @@ struct tt_k_conv_f16 {
     enum tt_k_conv_variant variant;
 };
 int tt_k_conv_f16(const struct tt_k_conv_f16 *conv, enum tt_k_mma mma, void *stream);
-/* The Winograd variants, which tt_k_conv_f16 leaves to it. */
+/* The variant that tt_k_conv_f16 leaves to it. */
 int tt_k_winograd_f16(const struct tt_k_conv_f16 *conv, enum tt_k_mma mma, void *stream);
 /* 0: packed by tt_pack_winograd_f16. */
 int tt_k_conv_f16_chunk(enum tt_k_conv_variant variant);
 int tt_k_conv_f16_tiles(enum tt_k_conv_variant variant, int out_size);
 
-/* ---- gemm_f16.cu: matrix product on tensor cores ---- */
-
-/* Rows × columns of a block. */
-enum tt_k_gemm_variant { TT_GEMM_128x128, TT_GEMM_256x64, TT_GEMM_128x64, TT_GEMM_64x128, TT_GEMM_VARIANTS };
-
-/* out = [gelu](a · weight + bias) [+ add] */
-struct tt_k_gemm_f16 {
-    const uint16_t *a;      /* [rows][k] */
-    const uint16_t *weight; /* [k][n] packed by tt_pack_matrix_f16, and 2 KB more that are read, not used */
-    const float *bias;      /* [n] */
-    const float *add;       /* [rows][n] or NULL; may be out */
-    float *out;             /* [rows][n], or NULL */
-    uint16_t *out_half;     /* [rows][n], or NULL */
-    int rows, k, n;         /* k: a multiple of 32; n: of the variant's columns */
-    int gelu;
-    enum tt_k_gemm_variant variant;
-};
-int tt_k_gemm_f16(const struct tt_k_gemm_f16 *gemm, enum tt_k_mma mma, void *stream);
-
 /* ---- product_f16.cu: the mixer's matrix products, width 256 or 384 ---- */
 
-/* With h: half = layer_norm(h) · weight + bias. Without: out = a · weight + bias [+ out]. */
+/* With h: half = layer_norm(h) · weight + bias. Without: out = a · weight + bias. */
 struct tt_k_product_f16 {
     const float *h, *gamma, *beta; /* [rows][width] and [width]; or NULL */
     const uint16_t *a;             /* [rows][k], where h is NULL */
@@ -108,14 +86,10 @@ struct tt_k_product_f16 {
     uint16_t *half;                /* [rows][n], with h */
     float *out;                    /* [rows][width], without */
     int width, rows, k, n;         /* with h: n a multiple of width; without: k of 32, n is width */
-    int add;                       /* without h */
 };
 int tt_k_product_f16(const struct tt_k_product_f16 *product, enum tt_k_mma mma, void *stream);
 
 /* ---- mlp_f16.cu: the dense half of a mixer layer ---- */
-
-/* Width; a warp's tile. */
-enum tt_k_mlp_variant { TT_MLP_256_48x64, TT_MLP_256_48x32, TT_MLP_384_48x64, TT_MLP_VARIANTS };
 
 /* h += gelu(layer_norm(h) · up + up_bias) · down + down_bias */
 struct tt_k_mlp_f16 {
@@ -123,8 +97,7 @@ struct tt_k_mlp_f16 {
     const float *gamma, *beta;        /* [width] */
     const uint16_t *up, *down;        /* [width][4·width], [4·width][width] packed by tt_pack_matrix_f16 */
     const float *up_bias, *down_bias; /* [4·width], [width] */
-    int rows;
-    enum tt_k_mlp_variant variant;
+    int rows, width;                  /* width: 256 or 384 */
 };
 int tt_k_mlp_f16(const struct tt_k_mlp_f16 *mlp, enum tt_k_mma mma, void *stream);
 
@@ -226,7 +199,8 @@ int tt_k_correlate_f32(const float *grid, const float *support, const float *sta
 /* ---- correlation_f16.cu, encoder_base_f16.cu, embed_f16.cu ---- */
 
 /* The same on tensor cores, features in FP16. volume: out, [2][queries·frames][49][64] halfs in the column
- * order that correlation_f16.cu describes and tt_pack_encoder_base_f16 packs for. channels: 64, 128 or 256. */
+ * order that correlation_f16.cu describes and tt_pack_encoder_base_f16 packs for. channels: 64, 128 or 256.
+ */
 enum { TT_K_VOLUME_ROW_F16 = 64 };
 int tt_k_correlate_f16(const uint16_t *grid, const float *support, const float *state, uint16_t *volume,
                        int queries, int frames, int row, int size, int channels, float scale,
@@ -282,8 +256,6 @@ int tt_k_head_f32(const float *h, const float *gamma, const float *beta, const f
 /* Attention with ALiBi slopes; the first half of the heads looks back in time, the second half ahead.
  * qkv [queries][frames][3][heads][64]; out [queries][frames][heads][64]. frames <= 64. */
 int tt_k_attention_f32(const float *qkv, float *out, int queries, int frames, int heads, void *stream);
-int tt_k_attention_f16(const uint16_t *qkv, uint16_t *out, int queries, int frames, int heads,
-                       enum tt_k_mma mma, void *stream);
 
 #ifdef __cplusplus
 }

@@ -44,21 +44,40 @@ __device__ __forceinline__ const uint4 *tt_columns_of(const void *packed, int pa
            part % PARTS * (N * 16) + threadIdx.x % 32;
 }
 
-/* A step of k against the row tiles of A, each loaded for the next step once it is used. */
-template <bool K16, int TILES, int N>
-__device__ __forceinline__ void tt_step_rows(float (&c)[TILES][N][4], uint32_t (&a)[TILES][4],
-                                             const tt_columns<N> &b, uint32_t next, uint32_t tile_bytes)
-{
+/* The row tiles of A. LATE: each is loaded when it is needed, where registers are short; otherwise for the
+ * next step once it has been used. */
+template <int TILES, bool LATE> struct tt_rows {
+    uint32_t r[LATE ? 1 : TILES][4];
+    uint32_t tile_bytes;
+
+    /* address: of this lane's row (lane % 16) and half (lane / 16) in the first tile */
+    __device__ __forceinline__ void start(uint32_t address)
+    {
 #pragma unroll
-    for (int i = 0; i < TILES; i++) {
-#pragma unroll
-        for (int j = 0; j < N / 2; j++) {
-            tt_mma<K16>(c[i][2 * j], a[i], b.r[j].x, b.r[j].y);
-            tt_mma<K16>(c[i][2 * j + 1], a[i], b.r[j].z, b.r[j].w);
-        }
-        tt_ldmatrix4(a[i], next + i * tile_bytes);
+        for (int i = 0; i < TILES && !LATE; i++)
+            tt_ldmatrix4(r[i], address + i * tile_bytes);
     }
-}
+
+    /* A step of k; at, next: addresses of this one and of what comes after it */
+    template <bool K16, int N>
+    __device__ __forceinline__ void step(float (&c)[TILES][N][4], const tt_columns<N> &b, uint32_t at,
+                                         uint32_t next)
+    {
+#pragma unroll
+        for (int i = 0; i < TILES; i++) {
+            uint32_t(&a)[4] = r[LATE ? 0 : i];
+            if (LATE)
+                tt_ldmatrix4(a, at + i * tile_bytes);
+#pragma unroll
+            for (int j = 0; j < N / 2; j++) {
+                tt_mma<K16>(c[i][2 * j], a, b.r[j].x, b.r[j].y);
+                tt_mma<K16>(c[i][2 * j + 1], a, b.r[j].z, b.r[j].w);
+            }
+            if (!LATE)
+                tt_ldmatrix4(a, next + i * tile_bytes);
+        }
+    }
+};
 
 /* Every row of the tile begins with the bias; bias: at this lane's first column. */
 template <int TILES, int N>

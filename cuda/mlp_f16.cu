@@ -2,11 +2,11 @@
  *   h += gelu(layer_norm(h) · up + bias) · down + bias, the hidden layer four times as wide.
  *
  * The hidden layer never leaves the multiprocessor. A block takes 48 rows, two blocks a multiprocessor: their
- * normed values lie in shared memory; the accumulators of the result, 8·N columns a warp, begin with bias and
- * residual and stay in registers. The hidden layer is made 16 columns a warp at a time, goes through GELU to
- * shared memory as FP16, and is multiplied into the result by all warps; two barriers a turn, while the other
- * block multiplies. Shared memory at width 256: 32,256 bytes (N = 8) or 38,400 (4); at 384: 47,616. Weights
- * are fetched ahead across the barriers. Sums run along k in order, beginning with the bias, and the residual
+ * normed values lie in shared memory; the accumulators of the result, 8·N columns a warp (32 at width 256, 64
+ * at 384), begin with bias and residual and stay in registers. The hidden layer is made 16 columns a warp at
+ * a time, goes through GELU to shared memory as FP16, and is multiplied into the result by all warps; two
+ * barriers a turn, while the other block multiplies. Shared memory: 38,400 and 47,616 bytes. Weights are
+ * fetched ahead across the barriers. Sums run along k in order, beginning with the bias, and the residual
  * (mixer_f16.cuh).
  */
 #include "cuda/kernels.h"
@@ -29,7 +29,7 @@ template <int WIDTH, int TILES, int N> struct shape {
     };
 };
 
-/* 16 hidden columns: bias, GELU, to this warp's columns of the group's lines. */
+/* 16 hidden columns to this warp's part of the lines. */
 template <int TILES>
 __device__ __forceinline__ void put_hidden(unsigned char *hidden, const float (&c)[TILES][2][4], int line)
 {
@@ -44,7 +44,8 @@ __device__ __forceinline__ void put_hidden(unsigned char *hidden, const float (&
 }
 
 template <bool K16, int WIDTH, int TILES, int N>
-__global__ void __launch_bounds__(shape<WIDTH, TILES, N>::THREADS, 2) mlp(const struct tt_k_mlp_f16 g)
+__global__ void __launch_bounds__(shape<WIDTH, TILES, N>::THREADS, !K16 && WIDTH == 384 ? 1 : 2)
+    mlp(const struct tt_k_mlp_f16 g)
 {
     typedef shape<WIDTH, TILES, N> t;
     enum {
@@ -60,15 +61,18 @@ __global__ void __launch_bounds__(shape<WIDTH, TILES, N>::THREADS, 2) mlp(const 
     extern __shared__ __align__(16) unsigned char shared[];
     const int wn = threadIdx.x / 32, lane = threadIdx.x % 32;
     const int row0 = blockIdx.x * t::ROWS, row = row0 + lane / 4, column = wn * 8 * N + lane % 4 * 2;
-    const uint4 *up = reinterpret_cast<const uint4 *>(g.up) + lane;
-    const uint4 *down = tt_columns_of<N>(g.down, wn, t::HIDDEN / 16);
-    /* of 16 columns of the hidden layer, by number */
-    auto up_of = [&](int pair) { return up + pair / 4 * UP_STEPS * 128 + pair % 4 * 32; };
-    uint4 u[UP_AHEAD];
-    const uint4 *from = up_of(wn);
+    /* of this warp's 16 hidden columns in a turn, of its columns of the result */
+    auto up_of = [&](int turn) {
+        const int pair = turn * NW + wn;
+        return reinterpret_cast<const uint4 *>(g.up) + (pair / 4 * UP_STEPS * 128 + pair % 4 * 32 + lane);
+    };
+    auto down_of = [&](int turn) {
+        return tt_columns_of<N>(g.down, wn, t::HIDDEN / 16) + turn * DOWN_STEPS * 128;
+    };
+    tt_columns<2> u[UP_AHEAD];
 #pragma unroll
     for (int s = 0; s < UP_AHEAD; s++)
-        u[s] = __ldg(from + s * 128);
+        u[s].load(up_of(0) + s * 128);
     tt_norm_rows<WIDTH, t::ROWS, NW>(shared, g.h, g.gamma, g.beta, row0, g.rows);
     float acc[TILES][N][4];
     tt_start(acc, g.down_bias + column);
@@ -82,35 +86,20 @@ __global__ void __launch_bounds__(shape<WIDTH, TILES, N>::THREADS, 2) mlp(const 
 #pragma unroll 1
     for (int turn = 0; turn < TURNS; turn++) {
         float c[TILES][2][4];
-        uint32_t a[TILES][4];
-        const float *bias = g.up_bias + turn * t::TURN + wn * 16 + lane % 4 * 2;
-#pragma unroll
-        for (int j = 0; j < 2; j++) {
-            const float2 v = *reinterpret_cast<const float2 *>(bias + j * 8);
-#pragma unroll
-            for (int i = 0; i < TILES; i++)
-                c[i][j][0] = c[i][j][2] = v.x, c[i][j][1] = c[i][j][3] = v.y;
-        }
-#pragma unroll
-        for (int i = 0; i < TILES; i++)
-            tt_ldmatrix4(a[i], a_at + i * 16 * LINE);
+        tt_rows<TILES, !K16 && WIDTH == 256> normed;
+        normed.tile_bytes = 16 * LINE;
+        tt_start(c, g.up_bias + turn * t::TURN + wn * 16 + lane % 4 * 2);
+        normed.start(a_at);
 #pragma unroll
         for (int s = 0; s < UP_STEPS; s++) {
-            const uint4 w = u[s % UP_AHEAD];
+            normed.template step<K16>(c, u[s % UP_AHEAD], a_at + s * 32, a_at + (s + 1) % UP_STEPS * 32);
             if (s + UP_AHEAD < UP_STEPS)
-                u[s % UP_AHEAD] = __ldg(from + (s + UP_AHEAD) * 128);
-#pragma unroll
-            for (int i = 0; i < TILES; i++) {
-                tt_mma<K16>(c[i][0], a[i], w.x, w.y);
-                tt_mma<K16>(c[i][1], a[i], w.z, w.w);
-                if (s + 1 < UP_STEPS)
-                    tt_ldmatrix4(a[i], a_at + i * 16 * LINE + (s + 1) * 32);
-            }
+                u[s % UP_AHEAD].load(up_of(turn) + (s + UP_AHEAD) * 128);
         }
         tt_columns<N> b[DOWN_AHEAD + 1];
 #pragma unroll
         for (int s = 0; s < DOWN_AHEAD; s++)
-            b[s].load(down + s * 128);
+            b[s].load(down_of(turn) + s * 128);
 #pragma unroll
         for (int i = 0; i < TILES; i++)
 #pragma unroll
@@ -121,23 +110,22 @@ __global__ void __launch_bounds__(shape<WIDTH, TILES, N>::THREADS, 2) mlp(const 
         __syncthreads(); /* the last turn's hidden columns have been read */
         put_hidden<TILES>(hidden_to, c, HIDDEN_LINE);
         __syncthreads();
-        from = up_of(min(turn + 1, TURNS - 1) * NW + wn);
 #pragma unroll
         for (int s = 0; s < UP_AHEAD; s++)
-            u[s] = __ldg(from + s * 128);
-#pragma unroll
-        for (int i = 0; i < TILES; i++)
-            tt_ldmatrix4(a[i], hidden_at + i * 16 * HIDDEN_LINE);
+            u[s].load(up_of(min(turn + 1, TURNS - 1)) + s * 128);
+        tt_rows<TILES, !K16 && WIDTH == 256> hidden_rows;
+        hidden_rows.tile_bytes = 16 * HIDDEN_LINE;
+        hidden_rows.start(hidden_at);
 #pragma unroll
         for (int s = 0; s < DOWN_STEPS; s++) {
             if (s + DOWN_AHEAD < DOWN_STEPS)
-                b[(s + DOWN_AHEAD) % (DOWN_AHEAD + 1)].load(down + (s + DOWN_AHEAD) * 128);
-            tt_step_rows<K16>(acc, a, b[s % (DOWN_AHEAD + 1)], hidden_at + (s + 1) % DOWN_STEPS * 32,
-                              16 * HIDDEN_LINE);
+                b[(s + DOWN_AHEAD) % (DOWN_AHEAD + 1)].load(down_of(turn) + (s + DOWN_AHEAD) * 128);
+            hidden_rows.template step<K16>(acc, b[s % (DOWN_AHEAD + 1)], hidden_at + s * 32,
+                                           hidden_at + (s + 1) % DOWN_STEPS * 32);
         }
-        down += DOWN_STEPS * 128;
     }
-    tt_store_rows<WIDTH>(acc, g.h, row, g.rows, column);
+    const int again = tt_thread();
+    tt_store_rows<WIDTH>(acc, g.h, row0 + again % 32 / 4, g.rows, again / 32 * 8 * N + again % 4 * 2);
 }
 
 template <class K>
@@ -164,15 +152,7 @@ extern "C" int tt_k_mlp_f16(const struct tt_k_mlp_f16 *g, enum tt_k_mma mma, voi
 {
     if (g->rows < 1)
         return cudaErrorInvalidValue;
-    switch (g->variant) {
-    case TT_MLP_256_48x64:
-        return choose<256, 3, 8>(g, mma, stream);
-    case TT_MLP_256_48x32:
+    if (g->width == 256)
         return choose<256, 3, 4>(g, mma, stream);
-    case TT_MLP_384_48x64:
-        return choose<384, 3, 8>(g, mma, stream);
-    case TT_MLP_VARIANTS:
-        break;
-    }
-    return cudaErrorInvalidValue;
+    return g->width == 384 ? choose<384, 3, 8>(g, mma, stream) : cudaErrorInvalidValue;
 }

@@ -51,7 +51,7 @@ static int block(struct tt_gpu *gpu, const struct tt_gpu_block *w, const struct 
                               .in_c = in,
                               .out_size = s->out_size,
                               .out_c = out,
-                              .variant = tt_gpu_conv_variant(gpu->mma, in_size / s->out_size, out)};
+                              .variant = tt_gpu_conv_variant(gpu->mma, in_size / s->out_size, out, 0)};
     int error = finish_norm(gpu, &w->norm[0], 0, frames, *chunks, in_size, in);
 
     if (!error)
@@ -62,7 +62,7 @@ static int block(struct tt_gpu *gpu, const struct tt_gpu_block *w, const struct 
     if (error)
         return error;
     c.in = b->h, c.norm = b->norm[1], c.weight = w->conv[1], c.in_size = s->out_size, c.in_c = out;
-    c.variant = tt_gpu_conv_variant(gpu->mma, 1, out);
+    c.variant = tt_gpu_conv_variant(gpu->mma, 1, out, first);
     if (first) {
         c.proj_in = b->x, c.proj_norm = b->norm[0], c.proj_size = in_size, c.proj_c = in, c.out = b->shortcut;
         b->shortcut = b->x, b->x = c.out;
@@ -250,7 +250,7 @@ static int layer(struct tt_gpu *gpu, const struct tt_gpu_layer *w, int queries, 
                                      .up_bias = w->up.bias,
                                      .down_bias = w->down.bias,
                                      .rows = rows,
-                                     .variant = width == 256 ? TT_MLP_256_48x32 : TT_MLP_384_48x64};
+                                     .width = width};
     int error = normed(gpu, &w->norm[0], &w->qkv, t->qkv, rows, 3 * width);
 
     if (!error)

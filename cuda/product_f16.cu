@@ -2,28 +2,28 @@
  *
  * A block makes 48 rows × all columns, WIDTH at a time, with eight warps of 48 × 32 (width 256) or six of
  * 48 × 64 (384); two blocks a multiprocessor, so that one multiplies while the other waits. B is read two or
- * three steps of k ahead. Sums run along k in order, beginning with the bias, and the residual where there is
- * one (mixer_f16.cuh).
+ * three steps of k ahead. Sums run along k in order, beginning with the bias (mixer_f16.cuh).
  *
  * normed: A is layer_norm(h), FP32 h, made once in shared memory (25,344 and 37,632 bytes); then the warps
  * run through the columns of the product without barriers. FP16 out.
  *
  * added: A is FP16, streamed in chunks of 128 (64) columns through two buffers (26,112 and 13,824 bytes), the
- * next chunk waiting in registers; out = A · weight + bias [+ out], FP32.
+ * next chunk waiting in registers; out = A · weight + bias, FP32.
  */
 #include "cuda/kernels.h"
 #include "cuda/mixer_f16.cuh"
 
+#include <limits.h>
+
 namespace
 {
 
-/* A warp's tile is 16·TILES × 8·N; AHEAD: steps for which B is fetched ahead. */
-template <int WIDTH_, int TILES_, int N_, int AHEAD_> struct tile {
+/* A warp's tile is 16·TILES × 8·N. */
+template <int WIDTH_, int TILES_, int N_> struct tile {
     enum {
         WIDTH = WIDTH_,
         TILES = TILES_,
         N = N_,
-        AHEAD = AHEAD_,
         WARPS = WIDTH / (8 * N),
         THREADS = 32 * WARPS,
         ROWS = 16 * TILES,
@@ -32,6 +32,11 @@ template <int WIDTH_, int TILES_, int N_, int AHEAD_> struct tile {
         NORMED = ROWS * (2 * WIDTH + 16), /* bytes of shared memory */
         ADDED = 2 * ROWS * (2 * CHUNK + 16)
     };
+    /* two would not leave the older instructions enough registers at width 384 */
+    static constexpr int added_blocks(bool k16)
+    {
+        return k16 || WIDTH == 256 ? 2 : 1;
+    }
 };
 
 /* Rounds and stores 16 rows × 8·N columns; two lanes swap halves of two column tiles: whole sectors. */
@@ -65,10 +70,9 @@ __global__ void __launch_bounds__(t::THREADS, t::BLOCKS) product_normed(const st
         N = t::N,
         LINE = 2 * WIDTH + 16,
         STEPS = WIDTH / 16,
-        AHEAD = t::AHEAD,
-        RING = AHEAD == 2 ? 3 : 4
+        AHEAD = WIDTH == 256 ? 3 : 2, /* steps for which B is fetched ahead */
+        RING = AHEAD + 1              /* divides STEPS: it goes on from part to part */
     };
-    static_assert(STEPS % RING == 0 || RING == 4, "the ring goes on from part to part");
     extern __shared__ __align__(16) unsigned char shared[];
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const int row0 = blockIdx.x * t::ROWS;
@@ -83,10 +87,9 @@ __global__ void __launch_bounds__(t::THREADS, t::BLOCKS) product_normed(const st
     tt_norm_rows<WIDTH, t::ROWS, t::WARPS>(shared, g.h, g.gamma, g.beta, row0, g.rows);
     __syncthreads();
     const uint32_t base = tt_shared_address(shared) + lane % 16 * LINE + lane / 16 * 16;
-    uint32_t a[TILES][4];
-#pragma unroll
-    for (int i = 0; i < TILES; i++)
-        tt_ldmatrix4(a[i], base + i * 16 * LINE);
+    tt_rows<TILES, !K16 && t::WIDTH == 384> a;
+    a.tile_bytes = 16 * LINE;
+    a.start(base);
     int part = first;
 #pragma unroll 1
     for (int n = 0; n < parts; n++) {
@@ -100,7 +103,7 @@ __global__ void __launch_bounds__(t::THREADS, t::BLOCKS) product_normed(const st
         for (int s = 0; s < STEPS; s++) {
             b[(s + AHEAD) % RING].load(s + AHEAD < STEPS ? weight + (s + AHEAD) * 128
                                                          : after + (s + AHEAD - STEPS) * 128);
-            tt_step_rows<K16>(acc, a, b[s % RING], base + (s + 1) % STEPS * 32, 16 * LINE);
+            a.template step<K16>(acc, b[s % RING], base + s * 32, base + (s + 1) % STEPS * 32);
         }
         weight = after;
 #pragma unroll
@@ -110,7 +113,8 @@ __global__ void __launch_bounds__(t::THREADS, t::BLOCKS) product_normed(const st
 }
 
 template <bool K16, class t>
-__global__ void __launch_bounds__(t::THREADS, t::BLOCKS) product_added(const struct tt_k_product_f16 g)
+__global__ void __launch_bounds__(t::THREADS, t::added_blocks(K16))
+    product_added(const struct tt_k_product_f16 g)
 {
     enum {
         TILES = t::TILES,
@@ -121,8 +125,8 @@ __global__ void __launch_bounds__(t::THREADS, t::BLOCKS) product_added(const str
         BUFFER = t::ROWS * LINE,
         AT_ONCE = t::THREADS / (CHUNK / 8), /* rows of one load of all threads */
         LOADS = (t::ROWS + AT_ONCE - 1) / AT_ONCE,
-        AHEAD = 2,
-        RING = 4
+        AHEAD = K16 ? 2 : 1,
+        RING = 2 * AHEAD
     };
     extern __shared__ __align__(16) unsigned char shared[];
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -139,7 +143,7 @@ __global__ void __launch_bounds__(t::THREADS, t::BLOCKS) product_added(const str
             const int row = min(row0 + first + i * AT_ONCE, g.rows - 1), column = k0 + part * 8;
             wait[i] = make_uint4(0, 0, 0, 0);
             if (column < g.k)
-                wait[i] = *reinterpret_cast<const uint4 *>(g.a + (size_t)row * g.k + column);
+                wait[i] = *reinterpret_cast<const uint4 *>(g.a + (row * g.k + column));
         }
     };
     auto put = [&](int buffer) {
@@ -151,30 +155,27 @@ __global__ void __launch_bounds__(t::THREADS, t::BLOCKS) product_added(const str
 
     const int column = warp * 8 * N + lane % 4 * 2, row = row0 + lane / 4;
     float acc[TILES][N][4];
-    uint32_t a[TILES][4];
+    tt_rows<TILES, !K16 && t::WIDTH == 384> a;
+    a.tile_bytes = 16 * LINE;
     tt_columns<N> b[RING];
     fetch(0);
 #pragma unroll
     for (int s = 0; s < AHEAD; s++)
         b[s].load(weight + min(s, steps - 1) * 128);
     tt_start(acc, g.bias + column);
-    if (g.add)
-        tt_add_rows<t::WIDTH>(acc, g.out, row, g.rows, column);
     put(0);
     __syncthreads();
 #pragma unroll 1
     for (int s0 = 0; s0 < steps; s0 += STEPS) {
         const int buffer = s0 / STEPS & 1;
         const uint32_t at = base + buffer * BUFFER;
-#pragma unroll
-        for (int i = 0; i < TILES; i++)
-            tt_ldmatrix4(a[i], at + i * 16 * LINE);
+        a.start(at);
         if (s0 + STEPS < steps)
             fetch((s0 + STEPS) * 16);
 #pragma unroll
         for (int s = 0; s < STEPS; s++) {
             b[(s + AHEAD) % RING].load(weight + min(s0 + s + AHEAD, steps - 1) * 128);
-            tt_step_rows<K16>(acc, a, b[s % RING], at + (s + 1) % STEPS * 32, 16 * LINE);
+            a.template step<K16>(acc, b[s % RING], at + s * 32, at + (s + 1) % STEPS * 32);
         }
         if (s0 + STEPS < steps)
             put(buffer ^ 1);
@@ -212,9 +213,9 @@ template <class t> cudaError_t choose(const struct tt_k_product_f16 *g, enum tt_
 
 extern "C" int tt_k_product_f16(const struct tt_k_product_f16 *g, enum tt_k_mma mma, void *stream)
 {
-    if (g->rows < 1)
+    if (g->rows < 1 || g->rows > INT_MAX / 2048)
         return cudaErrorInvalidValue;
     if (g->width == 256)
-        return choose<tile<256, 3, 4, 3>>(g, mma, stream);
-    return g->width == 384 ? choose<tile<384, 3, 8, 2>>(g, mma, stream) : cudaErrorInvalidValue;
+        return choose<tile<256, 3, 4>>(g, mma, stream);
+    return g->width == 384 ? choose<tile<384, 3, 8>>(g, mma, stream) : cudaErrorInvalidValue;
 }

@@ -70,7 +70,7 @@ static void bench_conv_f16_layer(const struct layer *l, enum tt_k_mma mma, int a
                                           .out_size = l->out_size,
                                           .out_c = l->out_c};
         c.set[i].norm = random_f32((size_t)FRAMES * l->in_c * 2, 1.0f);
-        c.set[i].weight = random_f16((size_t)12 * l->in_c * l->out_c + 2048, 0.05f);
+        c.set[i].weight = random_f16((size_t)12 * l->in_c * l->out_c + 1024, 0.05f);
         c.set[i].add = add ? random_f16(out_n, 1.0f) : NULL;
         c.set[i].partial = kern_device((size_t)FRAMES * l->out_c * 8 * (l->out_size * l->out_size / 128));
     }
@@ -82,9 +82,8 @@ static void bench_conv_f16_layer(const struct layer *l, enum tt_k_mma mma, int a
             c.set[i].variant = (enum tt_k_conv_variant)v;
         if (tt_k_conv_f16(&c.set[0], mma, NULL) != 0)
             continue; /* this shape is not one of the variant's */
-        static const char *const names[] = {"256x64 c32",        "256x64 c64",     "128x128 c32",
-                                            "128x128 c64",       "/2 128x128 c32", "ahead 256x64 c16",
-                                            "ahead 128x128 c32", "winograd 128",   "winograd 256"};
+        static const char *const names[] = {"256x64 c32",  "256x64 c64",     "128x128 c32",
+                                            "128x128 c64", "/2 128x128 c32", "winograd"};
         const struct bench b = {.flop = layer_flop(l),
                                 .bytes = 2.0 * (layer_values(l) + (add ? (double)out_n : 0.0)),
                                 .launch = launch_conv_f16,
@@ -175,47 +174,6 @@ void bench_conv_f32(void)
 
 /* ---- matrix products ---- */
 
-struct gemm_sets {
-    struct tt_k_gemm_f16 set[BENCH_SETS];
-    enum tt_k_mma mma;
-};
-
-static int launch_gemm(const void *context, int set, void *stream)
-{
-    const struct gemm_sets *c = context;
-    return tt_k_gemm_f16(&c->set[set], c->mma, stream);
-}
-
-static void bench_gemm_shape(int k, int n, int gelu, int add, enum tt_k_mma mma)
-{
-    static const char *const names[] = {"128x128", "256x64", "128x64", "64x128"};
-    struct gemm_sets c = {.mma = mma};
-    for (int i = 0; i < BENCH_SETS; i++) {
-        c.set[i] = (struct tt_k_gemm_f16){.a = random_f16((size_t)ROWS * k, 1.0f),
-                                          .weight = random_f16((size_t)k * n + 1024, 0.05f),
-                                          .bias = random_f32((size_t)n, 1.0f),
-                                          .rows = ROWS,
-                                          .k = k,
-                                          .n = n,
-                                          .gelu = gelu};
-        if (add)
-            c.set[i].add = c.set[i].out = random_f32((size_t)ROWS * n, 1.0f);
-        else
-            c.set[i].out_half = kern_device((size_t)ROWS * n * 2);
-    }
-    for (int v = 0; v < TT_GEMM_VARIANTS; v++) {
-        for (int i = 0; i < BENCH_SETS; i++)
-            c.set[i].variant = (enum tt_k_gemm_variant)v;
-        const struct bench b = {.flop = 2.0 * ROWS * k * n,
-                                .bytes = 2.0 * ROWS * k + (add ? 8.0 : 2.0) * ROWS * n,
-                                .launch = launch_gemm,
-                                .context = &c};
-        bench_run(&b, "gemm_f16 k%d %d -> %d%s%s %s", mma == TT_MMA_K16 ? 16 : 8, k, n, gelu ? " gelu" : "",
-                  add ? " add" : "", names[v]);
-    }
-    kern_free_all();
-}
-
 struct product_sets {
     struct tt_k_product_f16 set[BENCH_SETS];
     enum tt_k_mma mma;
@@ -227,7 +185,7 @@ static int launch_product(const void *context, int set, void *stream)
     return tt_k_product_f16(&c->set[set], c->mma, stream);
 }
 
-static void bench_product(int width, int k, int n, int normed, int add, enum tt_k_mma mma)
+static void bench_product(int width, int k, int n, int normed, enum tt_k_mma mma)
 {
     struct product_sets c = {.mma = mma};
     for (int i = 0; i < BENCH_SETS; i++)
@@ -242,15 +200,13 @@ static void bench_product(int width, int k, int n, int normed, int add, enum tt_
                                              .width = width,
                                              .rows = ROWS,
                                              .k = k,
-                                             .n = n,
-                                             .add = add};
-    const double written = normed ? 2.0 : add ? 8.0 : 4.0;
+                                             .n = n};
+    const double written = normed ? 2.0 : 4.0;
     const struct bench b = {.flop = 2.0 * ROWS * k * n,
                             .bytes = (normed ? 4.0 : 2.0) * ROWS * k + written * ROWS * n,
                             .launch = launch_product,
                             .context = &c};
-    bench_run(&b, "product_f16 k%d %d -> %d%s%s", mma == TT_MMA_K16 ? 16 : 8, k, n, normed ? " normed" : "",
-              add ? " add" : "");
+    bench_run(&b, "product_f16 k%d %d -> %d%s", mma == TT_MMA_K16 ? 16 : 8, k, n, normed ? " normed" : "");
     kern_free_all();
 }
 
@@ -265,10 +221,8 @@ static int launch_mlp(const void *context, int set, void *stream)
     return tt_k_mlp_f16(&c->set[set], c->mma, stream);
 }
 
-static void bench_mlp(enum tt_k_mlp_variant variant, enum tt_k_mma mma)
+static void bench_mlp(int width, enum tt_k_mma mma)
 {
-    static const char *const names[] = {"256, 48x64", "256, 48x32", "384, 48x64"};
-    const int width = variant < TT_MLP_384_48x64 ? 256 : 384;
     const size_t weights = (size_t)4 * width * width;
     struct mlp_sets c = {.mma = mma};
     for (int i = 0; i < BENCH_SETS; i++)
@@ -280,12 +234,12 @@ static void bench_mlp(enum tt_k_mlp_variant variant, enum tt_k_mma mma)
                                          .up_bias = random_f32((size_t)4 * width, 1.0f),
                                          .down_bias = random_f32((size_t)width, 1.0f),
                                          .rows = ROWS,
-                                         .variant = variant};
+                                         .width = width};
     const struct bench b = {.flop = 4.0 * ROWS * (double)weights,
                             .bytes = 8.0 * ROWS * width,
                             .launch = launch_mlp,
                             .context = &c};
-    bench_run(&b, "mlp_f16 k%d width %s", mma == TT_MMA_K16 ? 16 : 8, names[variant]);
+    bench_run(&b, "mlp_f16 k%d width %d", mma == TT_MMA_K16 ? 16 : 8, width);
     kern_free_all();
 }
 
@@ -322,25 +276,11 @@ static void bench_attend(int width, enum tt_k_mma mma)
 void bench_product_f16(enum tt_k_mma mma)
 {
     for (int width = 256; width <= 384; width += 128) {
-        bench_product(width, TT_K_TOKEN, width, 0, 0, mma);
-        bench_product(width, width, 3 * width, 1, 0, mma);
+        bench_product(width, TT_K_TOKEN, width, 0, mma);
+        bench_product(width, width, 3 * width, 1, mma);
         bench_attend(width, mma);
+        bench_mlp(width, mma);
     }
-    for (int v = 0; v < TT_MLP_VARIANTS; v++)
-        bench_mlp((enum tt_k_mlp_variant)v, mma);
-}
-
-void bench_gemm_f16(enum tt_k_mma mma)
-{
-    bench_gemm_shape(TT_K_TOKEN, WIDTH, 0, 1, mma);
-    bench_gemm_shape(WIDTH, 3 * WIDTH, 0, 0, mma);
-    bench_gemm_shape(WIDTH, WIDTH, 0, 1, mma);
-    bench_gemm_shape(WIDTH, 4 * WIDTH, 1, 0, mma);
-    bench_gemm_shape(4 * WIDTH, WIDTH, 0, 1, mma);
-    bench_gemm_shape(384, 1152, 0, 0, mma);
-    bench_gemm_shape(384, 384, 0, 1, mma);
-    bench_gemm_shape(384, 1536, 1, 0, mma);
-    bench_gemm_shape(1536, 384, 0, 1, mma);
 }
 
 /* ---- stem, norms, mixer's small kernels ---- */
@@ -505,8 +445,7 @@ void bench_track_f32(void)
 struct track_f16 {
     enum tt_k_mma mma;
     int queries, size, channels;
-    const uint16_t *grid, *qkv[BENCH_SETS];
-    uint16_t *mixed;
+    const uint16_t *grid;
     const float *support, *state;
     uint16_t *volume;
     struct tt_k_encode_base_f16 encode_base;
@@ -533,12 +472,6 @@ static int launch_cost_f16(const void *context, int set, void *stream)
     const struct track_f16 *c = context;
     (void)set;
     return tt_k_cost_f16(&c->cost, c->mma, stream);
-}
-
-static int launch_attention_f16(const void *context, int set, void *stream)
-{
-    const struct track_f16 *c = context;
-    return tt_k_attention_f16(c->qkv[set], c->mixed, QUERIES, FRAMES, HEADS, c->mma, stream);
 }
 
 /* State whose points lie in the frame, as nearly all do. */
@@ -612,13 +545,5 @@ void bench_track_f16(enum tt_k_mma mma)
                                .launch = launch_cost_f16,
                                .context = &c};
     bench_run(&cost, "cost_f16 k%d, 256 queries", k);
-    for (int i = 0; i < BENCH_SETS; i++)
-        c.qkv[i] = random_f16((size_t)ROWS * WIDTH * 3, 1.0f);
-    c.mixed = kern_device((size_t)ROWS * WIDTH * 2);
-    const struct bench attention = {.flop = 2.0 * 2 * ROWS * FRAMES * WIDTH,
-                                    .bytes = 8.0 * ROWS * WIDTH,
-                                    .launch = launch_attention_f16,
-                                    .context = &c};
-    bench_run(&attention, "attention_f16 k%d", k);
     kern_free_all();
 }

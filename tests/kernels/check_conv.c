@@ -171,13 +171,12 @@ static void check_partial(struct kern_out *partial, const uint16_t *out, const s
                           int tiles, const char *name)
 {
     const int size = c->out_size, wide = tt_k_conv_f16_chunk(c->variant) ? 16 : 32, across = size / wide;
-    const int rows = size * size / wide / tiles, pairs = c->variant == TT_CONV_WINOGRAD_256 ? 2 : 1;
+    const int rows = size * size / wide / tiles;
     const size_t n = (size_t)c->frames * tiles * c->out_c * 2;
     double *want = kern_zeros(n * sizeof(*want));
     for (int f = 0; f < c->frames; f++)
         for (int p = 0; p < size * size; p++) {
-            const int y = p / size / rows, x = p % size / wide,
-                      tile = (y / pairs * across + x) * pairs + y % pairs;
+            const int tile = p / size / rows * across + p % size / wide;
             double *w = want + ((size_t)f * tiles + tile) * c->out_c * 2;
             for (int o = 0; o < c->out_c; o++) {
                 const double v = tt_float_from_half(out[((size_t)f * size * size + p) * c->out_c + o]);
@@ -195,7 +194,7 @@ static void check_conv_f16_shape(const struct f16_shape *s, enum tt_k_mma mma)
     const size_t proj_n = (size_t)FRAMES * proj_size * proj_size * s->proj_c;
     const size_t out_n = (size_t)FRAMES * s->out_size * s->out_size * s->out_c;
     const int chunk = tt_k_conv_f16_chunk(s->variant);
-    const size_t weights = ((size_t)(chunk ? 9 : 12) * s->in_c + (chunk ? 1 : 2) * s->proj_c) * s->out_c;
+    const size_t weights = ((size_t)(chunk ? 9 : 12) * s->in_c + s->proj_c) * s->out_c;
     float *in = kern_random(in_n, 1.0f), *proj = kern_random(proj_n, 1.0f), *add = kern_random(out_n, 1.0f);
     float *weight = kern_random((size_t)9 * s->in_c * s->out_c, 1.0f / sqrtf(9.0f * (float)s->in_c));
     float *proj_weight = kern_random((size_t)s->proj_c * s->out_c, 0.1f);
@@ -234,18 +233,18 @@ static void check_conv_f16_shape(const struct f16_shape *s, enum tt_k_mma mma)
         ref_conv(want, &p);
     for (size_t i = 0; i < out_n && s->add; i++)
         want[i] += add[i];
-    uint16_t *packed = kern_zeros(weights * 2 + 4096);
+    uint16_t *packed = kern_zeros(weights * 2 + 2048);
     if (chunk)
         tt_pack_conv_f16(packed, weight, proj_weight, s->out_c, s->in_c, s->proj_c, chunk);
     else
-        tt_pack_winograd_f16(packed, weight, proj_weight, s->out_c, s->in_c, s->proj_c);
+        tt_pack_winograd_f16(packed, weight, s->out_c, s->in_c);
     const int tiles = tt_k_conv_f16_tiles(s->variant, s->out_size);
     struct kern_out out = kern_output(out_n * 2, NULL);
     struct kern_out partial = kern_output(sizeof(float) * FRAMES * tiles * s->out_c * 2, NULL);
     const struct tt_k_conv_f16 c = {
         .in = kern_upload(in_h, in_n * 2),
         .norm = kern_upload(norm, sizeof(float) * FRAMES * s->in_c * 2),
-        .weight = kern_upload(packed, weights * 2 + 4096),
+        .weight = kern_upload(packed, weights * 2 + 2048),
         .proj_in = s->proj_c ? kern_upload(proj_h, proj_n * 2) : NULL,
         .proj_norm = s->proj_c ? kern_upload(proj_norm, sizeof(float) * FRAMES * s->proj_c * 2) : NULL,
         .add = s->add ? kern_upload(add_h, out_n * 2) : NULL,
@@ -275,74 +274,27 @@ static void check_conv_f16_shape(const struct f16_shape *s, enum tt_k_mma mma)
 void check_conv_f16(enum tt_k_mma mma)
 {
     static const struct f16_shape shapes[] = {
-        {TT_CONV_256x64_C32, 32, 64, 64, 1, 1, 0, 1},
-        {TT_CONV_256x64_C32, 16, 64, 128, 1, 1, 64, 0},
-        {TT_CONV_256x64_C64, 32, 64, 64, 1, 1, 0, 1},
-        {TT_CONV_256x64_C64, 16, 128, 64, 1, 1, 64, 0},
-        {TT_CONV_128x128_C32, 16, 128, 128, 1, 2, 64, 0},
-        {TT_CONV_128x128_C32, 32, 32, 256, 1, 1, 0, 0},
-        {TT_CONV_128x128_C64, 16, 128, 128, 1, 2, 64, 0},
-        {TT_CONV_128x128_C64, 16, 64, 128, 1, 1, 0, 1},
+        {TT_CONV_256x64_C32, 32, 64, 64, 1, 1, 0, 1},      {TT_CONV_256x64_C32, 16, 64, 128, 1, 1, 64, 0},
+        {TT_CONV_256x64_C64, 32, 64, 64, 1, 1, 0, 1},      {TT_CONV_256x64_C64, 16, 128, 64, 1, 1, 64, 0},
+        {TT_CONV_128x128_C32, 16, 128, 128, 1, 2, 64, 0},  {TT_CONV_128x128_C32, 32, 32, 256, 1, 1, 0, 0},
+        {TT_CONV_128x128_C64, 16, 128, 128, 1, 2, 64, 0},  {TT_CONV_128x128_C64, 16, 64, 128, 1, 1, 0, 1},
         {TT_CONV_S2_128x128_C32, 16, 64, 128, 2, 1, 0, 0},
-        {TT_CONV_AHEAD_256x64_C16, 32, 64, 64, 1, 1, 0, 1},
-        {TT_CONV_AHEAD_256x64_C16, 16, 64, 128, 1, 2, 64, 0},
-        {TT_CONV_AHEAD_128x128_C32, 16, 128, 128, 1, 2, 64, 0},
-        {TT_CONV_AHEAD_128x128_C32, 32, 32, 256, 1, 1, 0, 1},
-        {TT_CONV_WINOGRAD_128, 32, 64, 64, 1, 1, 0, 1},
-        {TT_CONV_WINOGRAD_128, 64, 16, 128, 1, 2, 32, 0},
-        {TT_CONV_WINOGRAD_256, 32, 48, 64, 1, 1, 0, 1},
-        {TT_CONV_WINOGRAD_256, 64, 32, 64, 1, 1, 16, 0},
+
+        {TT_CONV_WINOGRAD, 32, 64, 64, 1, 1, 0, 1},        {TT_CONV_WINOGRAD, 64, 16, 128, 1, 1, 0, 0},
+        {TT_CONV_WINOGRAD, 32, 48, 64, 1, 1, 0, 0},
     };
     for (size_t i = 0; i < sizeof(shapes) / sizeof(*shapes); i++)
         check_conv_f16_shape(&shapes[i], mma);
     const struct tt_k_conv_f16 bad = {
         .frames = 1, .in_size = 24, .out_size = 24, .in_c = 64, .out_c = 64, .variant = TT_CONV_256x64_C32};
     kern_refused(tt_k_conv_f16(&bad, mma, NULL), "conv_f16 with 24 pixels a side");
-}
-
-static void check_gemm_shape(int rows, int k, int n, int gelu, int add, int half,
-                             enum tt_k_gemm_variant variant, enum tt_k_mma mma)
-{
-    const size_t out_n = (size_t)rows * n;
-    float *a = kern_random((size_t)rows * k, 1.0f), *w = kern_random((size_t)k * n, 1.0f / sqrtf((float)k));
-    const uint16_t *a_h = kern_to_half(a, (size_t)rows * k);
-    kern_to_half(w, (size_t)k * n);
-    const float *bias = kern_random((size_t)n, 1.0f), *residual = kern_random(out_n, 1.0f);
-    double *want = kern_zeros(out_n * sizeof(*want));
-    for (int i = 0; i < rows; i++)
-        for (int j = 0; j < n; j++) {
-            double sum = bias[j];
-            for (int l = 0; l < k; l++)
-                sum += (double)a[(size_t)i * k + l] * w[(size_t)l * n + j];
-            want[(size_t)i * n + j] =
-                (gelu ? ref_gelu(sum) : sum) + (add ? residual[(size_t)i * n + j] : 0.0);
-        }
-    uint16_t *packed = kern_zeros((size_t)k * n * 2 + 2048);
-    tt_pack_matrix_f16(packed, w, k, n);
-    struct kern_out out = kern_output(out_n * (half ? 2 : 4), add ? residual : NULL);
-    const struct tt_k_gemm_f16 g = {.a = kern_upload(a_h, (size_t)rows * k * 2),
-                                    .weight = kern_upload(packed, (size_t)k * n * 2 + 2048),
-                                    .bias = kern_upload(bias, sizeof(float) * n),
-                                    .add = add ? out.device : NULL,
-                                    .out = half ? NULL : out.device,
-                                    .out_half = half ? out.device : NULL,
-                                    .rows = rows,
-                                    .k = k,
-                                    .n = n,
-                                    .gelu = gelu,
-                                    .variant = variant};
-    KERN_RUN(out, tt_k_gemm_f16(&g, mma, NULL));
-    kern_verdict(&out, want, out_n, half, half ? 5e-4 : 2e-6, half ? 5e-3 : 2e-5,
-                 "gemm_f16 variant %d k%d %dx%dx%d%s%s", variant, mma == TT_MMA_K16 ? 16 : 8, rows, k, n,
-                 gelu ? " gelu" : "", add ? " add" : "");
-    kern_free_all();
-}
-
-void check_gemm_f16(enum tt_k_mma mma)
-{
-    for (int v = 0; v < TT_GEMM_VARIANTS; v++) {
-        check_gemm_shape(200, 864, 128, 0, 0, 0, (enum tt_k_gemm_variant)v, mma);
-        check_gemm_shape(47, 64, 256, 1, 0, 1, (enum tt_k_gemm_variant)v, mma);
-        check_gemm_shape(300, 256, 128, 0, 1, 0, (enum tt_k_gemm_variant)v, mma);
-    }
+    const struct tt_k_conv_f16 projection = {.frames = 1,
+                                             .in_size = 32,
+                                             .out_size = 32,
+                                             .in_c = 64,
+                                             .out_c = 64,
+                                             .proj_size = 32,
+                                             .proj_c = 64,
+                                             .variant = TT_CONV_WINOGRAD};
+    kern_refused(tt_k_conv_f16(&projection, mma, NULL), "winograd_f16 with a projection");
 }

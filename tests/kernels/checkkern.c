@@ -27,12 +27,10 @@ int main(int argc, char **argv)
     for (int k = 0; k <= KERN_K16; k++) {
         check_stem_f16(k ? TT_MMA_K16 : TT_MMA_K8);
         check_conv_f16(k ? TT_MMA_K16 : TT_MMA_K8);
-        check_gemm_f16(k ? TT_MMA_K16 : TT_MMA_K8);
         check_product_f16(k ? TT_MMA_K16 : TT_MMA_K8);
         check_mlp_f16(k ? TT_MMA_K16 : TT_MMA_K8);
         check_attend_f16(k ? TT_MMA_K16 : TT_MMA_K8);
         check_cost_f16(k ? TT_MMA_K16 : TT_MMA_K8);
-        check_attention_f16(k ? TT_MMA_K16 : TT_MMA_K8);
         check_correlate_f16(k ? TT_MMA_K16 : TT_MMA_K8);
         check_embed_f16(k ? TT_MMA_K16 : TT_MMA_K8);
         check_encode_base_f16(k ? TT_MMA_K16 : TT_MMA_K8);

@@ -79,6 +79,11 @@ static inline uint32_t tt_transpose(uint32_t x)
     return emulate_transpose(x);
 }
 
+static inline int tt_thread()
+{
+    return (int)threadIdx.x;
+}
+
 static inline void tt_barrier(int number, int threads)
 {
     emulate_barrier(number, threads);
