@@ -114,33 +114,6 @@ __device__ __forceinline__ void load_tile(unsigned char *shared, const __half *i
     }
 }
 
-/* Stores a block's sums of products; stage: TT_STAGE_BYTES a warp; room: 512 bytes a warp. */
-template <class S>
-__device__ __forceinline__ void finish_block(const struct tt_k_conv_f16 &c, const tt_acc &acc,
-                                             unsigned char *stage, unsigned char *room)
-{
-    const int warp = threadIdx.x / 32, wm = warp % S::MW, wn = warp / S::MW;
-    const int across = c.out_size / TW, tile_y = blockIdx.x / across, tile_x = blockIdx.x - tile_y * across;
-    const int frame = blockIdx.z, n0 = blockIdx.y * S::NW * 64;
-    float2 *sums = reinterpret_cast<float2 *>(room);
-    const size_t line = (size_t)c.out_size * c.out_c;
-    const size_t first = ((size_t)frame * c.out_size + tile_y * S::TH + wm * 4) * line +
-                         (size_t)tile_x * TW * c.out_c + n0 + wn * 64;
-    tt_store_warp(acc, stage + warp * S::STAGE, sums + (wm * S::NW + wn) * 64,
-                  reinterpret_cast<__half *>(c.out) + first,
-                  c.add ? reinterpret_cast<const __half *>(c.add) + first : nullptr, c.out_c, line);
-    __syncthreads();
-    if (c.partial && threadIdx.x < S::NW * 64) {
-        float2 total = sums[threadIdx.x];
-        for (int i = 1; i < S::MW; i++) {
-            const float2 v = sums[i * S::NW * 64 + threadIdx.x];
-            total.x += v.x, total.y += v.y;
-        }
-        reinterpret_cast<float2 *>(
-            c.partial)[((size_t)frame * gridDim.x + blockIdx.x) * c.out_c + n0 + threadIdx.x] = total;
-    }
-}
-
 template <class S, bool K16, bool PROJ>
 __global__ void __launch_bounds__(S::THREADS, S::THREADS == 128 ? 2 : 1)
     conv_f16(const struct tt_k_conv_f16 c)
@@ -207,172 +180,36 @@ __global__ void __launch_bounds__(S::THREADS, S::THREADS == 128 ? 2 : 1)
         }
     }
     __syncthreads();
-    finish_block<S>(c, acc, shared, shared + S::MAIN);
-}
-
-/* ---- the same, with the next chunk on its way while one is multiplied ---- */
-
-/* Where a tile's pixels are: tile pixel (y, x) is image pixel (top + step·y, left + step·x). */
-struct source {
-    int size, channels, top, left, step;
-};
-
-/* A thread's pieces of a chunk, raw, on their way from memory to shared memory. */
-template <class S> struct pieces {
-    enum { N = (S::IH * S::IW + S::AHEAD - 1) / S::AHEAD };
-    unsigned inside; /* a bit a piece: not padding */
-    uint4 v[N];
-
-    /* in: of the frame and chunk. Nothing of an address is kept from chunk to chunk: registers are dear. */
-    __device__ __forceinline__ void fetch(const __half *in, const source &s)
-    {
-        const int t = thread();
-        in += t % S::GROUPS * 8;
-        inside = 0;
-#pragma unroll
-        for (int i = 0; i < N; i++) {
-            const int p = t / S::GROUPS + i * S::AHEAD, y = p / S::IW, x = p - y * S::IW;
-            const int iy = s.top + s.step * y, ix = s.left + s.step * x;
-            v[i] = make_uint4(0, 0, 0, 0);
-            if (p < S::IH * S::IW && (unsigned)iy < (unsigned)s.size && (unsigned)ix < (unsigned)s.size) {
-                v[i] = *reinterpret_cast<const uint4 *>(in + (iy * s.size + ix) * s.channels);
-                inside |= 1u << i;
-            }
-        }
-    }
-    /* Normalises one half of the eight channels, in place. norm: of the chunk */
-    template <int HALF> __device__ __forceinline__ void normalise(const float *norm)
-    {
-        norm += thread() % S::GROUPS * 16 + HALF * 8;
-        const float4 f = tt_load4(norm), g = tt_load4(norm + 4);
-#pragma unroll
-        for (int i = 0; i < N; i++) {
-            uint32_t &first = HALF ? v[i].z : v[i].x, &second = HALF ? v[i].w : v[i].y;
-            const float2 a = tt_unpack(first), b = tt_unpack(second);
-            const uint32_t mask = 0u - (inside >> i & 1);
-            first = tt_pack(fmaxf(fmaf(a.x, f.x, f.y), 0.0f), fmaxf(fmaf(a.y, f.z, f.w), 0.0f)) & mask;
-            second = tt_pack(fmaxf(fmaf(b.x, g.x, g.y), 0.0f), fmaxf(fmaf(b.y, g.z, g.w), 0.0f)) & mask;
-        }
-    }
-    __device__ __forceinline__ void put(unsigned char *buffer) const
-    {
-        const int t = thread();
-        buffer += t / S::GROUPS * S::PIXEL + t % S::GROUPS * 16;
-#pragma unroll
-        for (int i = 0; i < N; i++)
-            if (i < N - 1 || t / S::GROUPS + i * S::AHEAD < S::IH * S::IW)
-                *reinterpret_cast<uint4 *>(buffer + i * S::AHEAD * S::PIXEL) = v[i];
-    }
-    __device__ __forceinline__ void finish(unsigned char *buffer, const float *norm)
-    {
-        normalise<0>(norm);
-        normalise<1>(norm);
-        put(buffer);
-    }
-};
-
-template <class S, bool K16, bool PROJ>
-__global__ void __launch_bounds__(S::THREADS, 2) conv_ahead(const struct tt_k_conv_f16 c)
-{
-    enum { ROW_TILE = S::IW * S::PIXEL, PARTS = S::STEPS % 2 ? 2 : 1, HALF = 9 * S::STEPS / 2 };
-    extern __shared__ __align__(16) unsigned char shared[];
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, wm = warp % S::MW, wn = warp / S::MW;
-    const int across = c.out_size / TW, tile_y = blockIdx.x / across, tile_x = blockIdx.x - tile_y * across;
-    const int oy = tile_y * S::TH, ox = tile_x * TW, frame = blockIdx.z, n0 = blockIdx.y * S::NW * 64;
-    const int steps = (9 * c.in_c + (PROJ ? c.proj_c : 0)) / 16;
-    const uint4 *weight =
-        reinterpret_cast<const uint4 *>(c.weight) + (size_t)(n0 / 64 + wn) * steps * 128 + lane;
-    const uint32_t base =
-        tt_shared_address(shared) + lane / 16 * 16 + (wm * 4 * S::IW + lane % 16) * S::PIXEL;
-    const __half *in =
-        reinterpret_cast<const __half *>(c.in) + (size_t)frame * c.in_size * c.in_size * c.in_c;
-    const float *norm = c.norm + (size_t)frame * c.in_c * 2;
-
-    tt_acc acc = {};
-    tt_frag_a a;
-    tt_frag_b b[2];
-    pieces<S> next;
-    const source from_in = {c.in_size, c.in_c, oy - 1, ox - 1, 1};
-    next.fetch(in, from_in);
-    tt_load_b(b[0], weight);
-    tt_load_b(b[1], weight + 128);
-    weight += 256;
-    next.finish(shared, norm);
+    float2 *sums = reinterpret_cast<float2 *>(shared + S::MAIN);
+    const size_t line = (size_t)c.out_size * c.out_c;
+    const size_t first =
+        ((size_t)frame * c.out_size + oy + wm * 4) * line + (size_t)ox * c.out_c + n0 + wn * 64;
+    tt_store_warp(acc, shared + warp * S::STAGE, sums + (wm * S::NW + wn) * 64,
+                  reinterpret_cast<__half *>(c.out) + first,
+                  c.add ? reinterpret_cast<const __half *>(c.add) + first : nullptr, c.out_c, line);
     __syncthreads();
-#pragma unroll 1
-    for (int c0 = 0; c0 < c.in_c; c0 += PARTS * S::CK)
-#pragma unroll
-        for (int part = 0; part < PARTS; part++) {
-            const int buffer = PARTS == 2 ? part : c0 / S::CK & 1, c1 = c0 + (part + 1) * S::CK;
-            const uint32_t from = base + buffer * S::TILE;
-            if (c1 < c.in_c)
-                next.fetch(in + c1, from_in);
-            tt_load_a(a, from, ROW_TILE);
-#pragma unroll(PARTS == 2 ? 3 : 1)
-            for (int ky = 0; ky < 3; ky++) {
-                const uint32_t at = from + ky * ROW_TILE, below = ky < 2 ? at + ROW_TILE : from;
-#pragma unroll
-                for (int i = 0; i < 3 * S::STEPS; i++) {
-                    const int t = i + 1, step = PARTS == 2 ? (part * 3 + ky) * 3 + i : i;
-                    const uint32_t after =
-                        t == 3 * S::STEPS ? below : at + pixel_at<S>(0, t / S::STEPS) + t % S::STEPS * 32;
-                    tt_step_stream<K16>(acc, a, b[step & 1], after, ROW_TILE, weight + i * 128);
-                }
-                weight += 3 * S::STEPS * 128;
-                if (ky == 1 && c1 < c.in_c)
-                    next.finish(shared + (buffer ^ 1) * S::TILE, norm + 2 * c1);
-            }
-            __syncthreads();
+    if (c.partial && threadIdx.x < S::NW * 64) {
+        float2 total = sums[threadIdx.x];
+        for (int i = 1; i < S::MW; i++) {
+            const float2 v = sums[i * S::NW * 64 + threadIdx.x];
+            total.x += v.x, total.y += v.y;
         }
-    if (PROJ) {
-        const int step = c.proj_size / c.out_size;
-        in = reinterpret_cast<const __half *>(c.proj_in) +
-             (size_t)frame * c.proj_size * c.proj_size * c.proj_c;
-        norm = c.proj_norm + (size_t)frame * c.proj_c * 2;
-        const source from_proj = {c.proj_size, c.proj_c, (oy - 1) * step, (ox - 1) * step, step};
-        next.fetch(in, from_proj);
-        next.finish(shared, norm);
-        __syncthreads();
-#pragma unroll 1
-        for (int c0 = 0; c0 < c.proj_c; c0 += PARTS * S::CK)
-#pragma unroll
-            for (int part = 0; part < PARTS; part++) {
-                const int buffer = PARTS == 2 ? part : c0 / S::CK & 1, c1 = c0 + (part + 1) * S::CK;
-                const uint32_t from = base + buffer * S::TILE + pixel_at<S>(1, 1);
-                if (c1 < c.proj_c)
-                    next.fetch(in + c1, from_proj);
-                tt_load_a(a, from, ROW_TILE);
-#pragma unroll
-                for (int i = 0; i < S::STEPS; i++)
-                    tt_step_stream<K16>(acc, a, b[(part * S::STEPS + i) & 1], from + (i + 1) % S::STEPS * 32,
-                                        ROW_TILE, weight + i * 128);
-                weight += S::STEPS * 128;
-                if (c1 < c.proj_c)
-                    next.finish(shared + (buffer ^ 1) * S::TILE, norm + 2 * c1);
-                __syncthreads();
-            }
+        reinterpret_cast<float2 *>(
+            c.partial)[((size_t)frame * gridDim.x + blockIdx.x) * c.out_c + n0 + threadIdx.x] = total;
     }
-    finish_block<S>(c, acc, shared, shared + 4 * S::STAGE);
 }
 
-template <class S, bool K16, bool AHEAD = false>
-cudaError_t launch(const struct tt_k_conv_f16 *c, void *stream)
+template <class S, bool K16> cudaError_t launch(const struct tt_k_conv_f16 *c, void *stream)
 {
-    enum { BYTES = AHEAD ? 2 * S::TILE : S::BYTES, STEP = AHEAD && S::CK == 16 ? 32 : S::CK };
-    if (c->out_size % TW || c->out_size % S::TH || c->out_c % (64 * S::NW) || c->in_c % STEP ||
-        c->proj_c % STEP || c->in_size != c->out_size * S::STRIDE || (c->proj_c && S::STRIDE != 1))
+    if (c->out_size % TW || c->out_size % S::TH || c->out_c % (64 * S::NW) || c->in_c % S::CK ||
+        c->proj_c % S::CK || c->in_size != c->out_size * S::STRIDE || (c->proj_c && S::STRIDE != 1))
         return cudaErrorInvalidValue;
-    constexpr bool proj = S::STRIDE == 1;
-    void (*kernel)(const struct tt_k_conv_f16);
-    if constexpr (AHEAD)
-        kernel = c->proj_c ? conv_ahead<S, K16, proj> : conv_ahead<S, K16, false>;
-    else
-        kernel = c->proj_c ? conv_f16<S, K16, proj> : conv_f16<S, K16, false>;
-    const cudaError_t e = tt_shared(kernel, BYTES);
+    auto *kernel = c->proj_c ? conv_f16<S, K16, S::STRIDE == 1> : conv_f16<S, K16, false>;
+    const cudaError_t e = tt_shared(kernel, S::BYTES);
     if (e != cudaSuccess)
         return e;
     const dim3 grid(c->out_size / TW * (c->out_size / S::TH), c->out_c / (64 * S::NW), c->frames);
-    kernel<<<grid, S::THREADS, BYTES, (cudaStream_t)stream>>>(*c);
+    kernel<<<grid, S::THREADS, S::BYTES, (cudaStream_t)stream>>>(*c);
     return cudaGetLastError();
 }
 
@@ -389,12 +226,7 @@ template <bool K16> cudaError_t choose(const struct tt_k_conv_f16 *c, void *stre
         return launch<shape<2, 2, 64, 1>, K16>(c, stream);
     case TT_CONV_S2_128x128_C32:
         return launch<shape<2, 2, 32, 2>, K16>(c, stream);
-    case TT_CONV_AHEAD_256x64_C16:
-        return launch<shape<4, 1, 16, 1>, K16, true>(c, stream);
-    case TT_CONV_AHEAD_128x128_C32:
-        return launch<shape<2, 2, 32, 1>, K16, true>(c, stream);
-    case TT_CONV_WINOGRAD_128:
-    case TT_CONV_WINOGRAD_256:
+    case TT_CONV_WINOGRAD:
         return (cudaError_t)tt_k_winograd_f16(c, K16 ? TT_MMA_K16 : TT_MMA_K8, stream);
     case TT_CONV_VARIANTS:
         break;
@@ -405,8 +237,7 @@ template <bool K16> cudaError_t choose(const struct tt_k_conv_f16 *c, void *stre
 struct tile {
     int pixels, chunk;
 };
-const tile tiles[] = {{256, 32}, {256, 64}, {128, 32}, {128, 64}, {128, 32},
-                      {256, 16}, {128, 32}, {128, 0},  {128, 0}};
+const tile tiles[] = {{256, 32}, {256, 64}, {128, 32}, {128, 64}, {128, 32}, {128, 0}};
 
 } // namespace
 

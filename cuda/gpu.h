@@ -66,7 +66,7 @@ struct tt_gpu_track {
 /* What a tile of frames needs. */
 struct tt_gpu_backbone {
     void *x, *h, *shortcut;   /* [frames][128][128][64], the largest maps */
-    float *partial, *norm[2]; /* [frames][128][64][2] sums; [frames][256][2] scale and shift */
+    float *partial, *norm[2]; /* [frames][64][64][2] sums; [frames][256][2] scale and shift */
     uint8_t *rgb;             /* [frames][256][256][3] */
 };
 
@@ -128,7 +128,7 @@ void tt_gpu_drop_graphs(struct tt_gpu *gpu);
 enum tt_status tt_gpu_load(struct tt_gpu *gpu, const struct tt_weights *weights, struct tt_error *err);
 
 /* The convolution variant of a layer, which decides how its weights are packed. */
-enum tt_k_conv_variant tt_gpu_conv_variant(enum tt_k_mma mma, int stride, int out_channels);
+enum tt_k_conv_variant tt_gpu_conv_variant(enum tt_k_mma mma, int stride, int out_channels, int projection);
 
 /* A piece of the work slab (NULL while counting), aligned to 256 bytes. */
 void *tt_gpu_take(unsigned char *base, size_t *used, size_t bytes);

@@ -42,10 +42,10 @@ static float *reserve(struct loader *l, size_t n, float **host)
     return device;
 }
 
-/* Packed matrices are followed by 4 KB that kernels read ahead. */
+/* Packed matrices are followed by 2 KB that kernels read ahead. */
 static void *reserve_packed(struct loader *l, size_t n, void **host)
 {
-    return reserve_bytes(l, n * sizeof(uint16_t) + 4096, host);
+    return reserve_bytes(l, n * sizeof(uint16_t) + 2048, host);
 }
 
 static void check_memory(struct loader *l, int failed)
@@ -152,22 +152,24 @@ static struct tt_gpu_product product(struct loader *l, int out, int in, int in_p
     return p;
 }
 
-enum tt_k_conv_variant tt_gpu_conv_variant(enum tt_k_mma mma, int stride, int out_channels)
+enum tt_k_conv_variant tt_gpu_conv_variant(enum tt_k_mma mma, int stride, int out_channels, int projection)
 {
     if (stride == 2)
         return TT_CONV_S2_128x128_C32;
     if (out_channels == 64)
         return mma == TT_MMA_K16 ? TT_CONV_256x64_C64 : TT_CONV_256x64_C32;
-    return mma == TT_MMA_K16 ? TT_CONV_128x128_C64 : TT_CONV_128x128_C32;
+    if (mma == TT_MMA_K16)
+        return TT_CONV_128x128_C64;
+    return projection ? TT_CONV_128x128_C32 : TT_CONV_WINOGRAD;
 }
 
 /* A 3×3 convolution in FP16; proj: its projection's name, or NULL. */
 static void *conv_f16(struct loader *l, int stride, int out, int in, int proj_in, const char *name,
                       const char *proj)
 {
-    int chunk = tt_k_conv_f16_chunk(tt_gpu_conv_variant(l->mma, stride, out));
-    int k = chunk ? 9 * in + proj_in : 12 * in + 2 * proj_in;
-    void *host, *device = reserve_packed(l, (size_t)k * (size_t)out, &host);
+    int chunk = tt_k_conv_f16_chunk(tt_gpu_conv_variant(l->mma, stride, out, proj_in > 0));
+    size_t n = (size_t)(chunk ? 9 * in + proj_in : 12 * in) * (size_t)out;
+    void *host, *device = reserve_packed(l, n, &host);
     float *w, *p = NULL;
 
     if (!host || l->status)
@@ -177,7 +179,7 @@ static void *conv_f16(struct loader *l, int stride, int out, int in, int proj_in
         p = read_tensor(l, (int64_t)out * proj_in, proj);
     if (w && (p || !proj))
         check_memory(l, chunk ? tt_pack_conv_f16(host, w, p, out, in, proj_in, chunk)
-                              : tt_pack_winograd_f16(host, w, p, out, in, proj_in));
+                              : tt_pack_winograd_f16(host, w, out, in));
     free(w);
     free(p);
     return device;

@@ -39,7 +39,7 @@ size_t tt_gpu_layout_backbone(struct tt_gpu *gpu, size_t used, size_t value)
     b->x = tt_gpu_take(base, &used, frames * MAP_VALUES * value);
     b->h = tt_gpu_take(base, &used, frames * MAP_VALUES * value);
     b->shortcut = tt_gpu_take(base, &used, frames * MAP_VALUES * value);
-    b->partial = tt_gpu_take(base, &used, frames * 128 * 64 * 2 * sizeof(float));
+    b->partial = tt_gpu_take(base, &used, frames * 64 * 64 * 2 * sizeof(float));
     for (int i = 0; i < 2; i++)
         b->norm[i] = tt_gpu_take(base, &used, frames * 256 * 2 * sizeof(float));
     b->rgb = tt_gpu_take(base, &used, frames * TT_FRAME_BYTES);

@@ -81,11 +81,9 @@ int tt_pack_conv_f16(uint16_t *packed, const float *weight, const float *project
     return 0;
 }
 
-int tt_pack_winograd_f16(uint16_t *packed, const float *weight, const float *projection, int out_c, int in_c,
-                         int proj_c)
+int tt_pack_winograd_f16(uint16_t *packed, const float *weight, int out_c, int in_c)
 {
-    const int k = 12 * in_c + 2 * proj_c;
-    float *matrix = malloc(sizeof(float) * (size_t)k * out_c);
+    float *matrix = malloc(sizeof(float) * 12 * (size_t)in_c * out_c);
     if (!matrix)
         return -1;
     float *row = matrix;
@@ -100,12 +98,7 @@ int tt_pack_winograd_f16(uint16_t *packed, const float *weight, const float *pro
                                  : column == 3 ? g[2]
                                                : 0.5f * (column == 1 ? outer + g[1] : outer - g[1]);
                     }
-    for (int c0 = 0; c0 < proj_c; c0 += 16)
-        for (int column = 1; column < 3; column++)
-            for (int c = c0; c < c0 + 16; c++, row += out_c)
-                for (int o = 0; o < out_c; o++)
-                    row[o] = (column == 1 ? 0.5f : -0.5f) * projection[(size_t)o * proj_c + c];
-    tt_pack_matrix_f16(packed, matrix, k, out_c);
+    tt_pack_matrix_f16(packed, matrix, 12 * in_c, out_c);
     free(matrix);
     return 0;
 }

@@ -67,46 +67,8 @@ __device__ __forceinline__ void tt_step_load(tt_acc &c, tt_frag_a &a, const tt_f
     }
 }
 
-/* The same with B two steps ahead in the same registers: a column pair of b is loaded from `ahead` once it
- * has been used (packed, of the step after the next), a row tile of A behind its last use. */
-template <bool K16>
-__device__ __forceinline__ void tt_step_stream(tt_acc &c, tt_frag_a &a, tt_frag_b &b, uint32_t next,
-                                               uint32_t tile_bytes, const uint4 *ahead)
-{
-#pragma unroll
-    for (int j = 0; j < 4; j++) {
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            tt_mma<K16>(c[i][2 * j], a.r[i], b.r[j].x, b.r[j].y);
-            tt_mma<K16>(c[i][2 * j + 1], a.r[i], b.r[j].z, b.r[j].w);
-            if (j == 3)
-                tt_ldmatrix4(a.r[i], next + i * tile_bytes);
-        }
-        b.r[j] = __ldg(ahead + j * 32);
-    }
-}
-
 /* A warp's staging area in tt_store_warp: 32 pixels × 64 channels, lines of 144 bytes. */
 enum { TT_STAGE_BYTES = 32 * 144 };
-
-/* What lanes hold of the sums of a warp's 64 columns, s[j]: 8·j + 2·(lane % 4) (+ 1), over their rows, to
- * sums[column] over all rows. */
-__device__ __forceinline__ void tt_column_sums(float (&s)[8][2], float (&ss)[8][2], float2 *sums)
-{
-    const int lane = threadIdx.x % 32;
-#pragma unroll
-    for (int j = 0; j < 8; j++)
-#pragma unroll
-        for (int k = 0; k < 2; k++) {
-#pragma unroll
-            for (int i = 4; i < 32; i *= 2) {
-                s[j][k] += __shfl_xor_sync(0xffffffffu, s[j][k], i);
-                ss[j][k] += __shfl_xor_sync(0xffffffffu, ss[j][k], i);
-            }
-            if (lane / 4 == 0)
-                sums[j * 8 + lane % 4 * 2 + k] = make_float2(s[j][k], ss[j][k]);
-        }
-}
 
 /* Adds the shortcut, rounds, stores 64 pixels × 64 channels and sums them for the next norm. out, add: at the
  * warp's first pixel and channel; line: halfs from one image row to the next. */
@@ -154,7 +116,18 @@ __device__ __forceinline__ void tt_store_warp(const tt_acc &c, unsigned char *st
         }
         __syncwarp();
     }
-    tt_column_sums(s, ss, sums);
+#pragma unroll
+    for (int j = 0; j < 8; j++)
+#pragma unroll
+        for (int k = 0; k < 2; k++) {
+#pragma unroll
+            for (int i = 4; i < 32; i *= 2) {
+                s[j][k] += __shfl_xor_sync(0xffffffffu, s[j][k], i);
+                ss[j][k] += __shfl_xor_sync(0xffffffffu, ss[j][k], i);
+            }
+            if (g == 0)
+                sums[j * 8 + q * 2 + k] = make_float2(s[j][k], ss[j][k]);
+        }
 }
 
 #endif

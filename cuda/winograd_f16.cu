@@ -2,14 +2,14 @@
  *
  * Two neighbouring outputs of a row need four products a channel and kernel row instead of six: of d0 - d2,
  * d1 + d2, d2 - d1, d1 - d3 (FP16) with g0, (g0 + g1 + g2) / 2, (g0 - g1 + g2) / 2, g2 (FP16, pack.h); their
- * FP32 sums m0..m3 over channels and kernel rows give m0 + m1 + m2 and m1 - m2 - m3. A block makes 4·RG rows
- * × 32 columns × 64 channels with 4·RG warps of 4 rows × 16 pairs × 16 channels, all four m in registers: a
- * transformed row is read once for the three output rows that need it. Channels come in chunks of 16 through
- * two buffers: while one is multiplied, the next is fetched, normalised (as conv_f16.cu does), transformed
- * and put into the other. Rows of a chunk: [6..][4][16 pairs][16 channels], the halves of a pair's 32 bytes
- * swapped where its number has bit 2, so that ldmatrix is free of bank conflicts. A projection acts on d1 +
- * d2 and d2 - d1 of the centre row. Shared memory: 24.6 KB (RG = 1), 41 KB (2). Sums run over (chunk, kernel
- * row, channel), then the projection's channels, in order.
+ * FP32 sums m0..m3 over channels and kernel rows give m0 + m1 + m2 and m1 - m2 - m3. A block makes 4 rows ×
+ * 32 columns × 64 channels with four warps of 16 channels, all four m in registers: a transformed row is read
+ * once for the three output rows that need it. Channels come in chunks of 16 through two buffers: while one
+ * is multiplied, the next is fetched, normalised (as conv_f16.cu does), transformed and put into the other,
+ * without branches, so that the compiler can mix it with the products. Rows of a chunk: [6][4][16 pairs][16
+ * channels], the halves of a pair's 32 bytes swapped where its number has bit 2, so that ldmatrix is free of
+ * bank conflicts. Shared memory: 24.6 KB and 8 bytes a channel. Sums run over (chunk, kernel row, channel) in
+ * order.
  */
 #include "cuda/kernels.h"
 #include "cuda/tile_f16.cuh"
@@ -17,20 +17,18 @@
 namespace
 {
 
-enum { CK = 16, WIDE = 32, LINE = 144 };
-
-template <int RG_> struct shape {
-    enum {
-        RG = RG_,
-        THREADS = 128 * RG,
-        TH = 4 * RG,
-        ROWS = TH + 2,
-        ROW = 4 * 16 * CK * 2, /* bytes of a transformed row */
-        BUFFER = ROWS * ROW,
-        STAGE = TH * WIDE * LINE,
-        NORM = 2 * BUFFER > STAGE ? 2 * BUFFER : STAGE /* where the norm lies: 8 bytes a channel */
-    };
+enum {
+    THREADS = 128,
+    CK = 16,
+    HIGH = 4, /* rows and columns of a block */
+    WIDE = 32,
+    ROWS = HIGH + 2,
+    ROW = 4 * 16 * CK * 2, /* bytes of a transformed row */
+    BUFFER = ROWS * ROW,
+    LINE = 144,        /* bytes of a pixel on its way out */
+    NORM = 2 * BUFFER, /* where the norm lies */
 };
+static_assert(HIGH * WIDE * LINE <= NORM, "outputs fit into the buffers");
 
 __device__ __forceinline__ uint32_t plus(uint32_t a, uint32_t b)
 {
@@ -41,6 +39,15 @@ __device__ __forceinline__ uint32_t minus(uint32_t a, uint32_t b)
 {
     const __half2 h = __hsub2(*reinterpret_cast<__half2 *>(&a), *reinterpret_cast<__half2 *>(&b));
     return *reinterpret_cast<const uint32_t *>(&h);
+}
+
+__device__ __forceinline__ uint4 plus(uint4 a, uint4 b)
+{
+    return make_uint4(plus(a.x, b.x), plus(a.y, b.y), plus(a.z, b.z), plus(a.w, b.w));
+}
+__device__ __forceinline__ uint4 minus(uint4 a, uint4 b)
+{
+    return make_uint4(minus(a.x, b.x), minus(a.y, b.y), minus(a.z, b.z), minus(a.w, b.w));
 }
 
 /* max(a, 0), max(b, 0) in FP16 */
@@ -55,96 +62,79 @@ __device__ __forceinline__ uint32_t pack_relu(float a, float b)
 #endif
 }
 
-/* A tensor of one frame: in, norm; tile pixel (y, x) is image pixel step·(top + y, left + x). */
-struct source {
-    const __half *in;
-    const float *norm;
-    int size, channels, top, left, step;
-};
-
 /* Six neighbouring pixels of a row, eight channels: what two pairs need. */
-template <class S> struct piece {
+struct piece {
     uint4 v[6];
     const __half *at; /* the first pixel in the next chunk */
-    int stride;       /* halfs from pixel to pixel */
     unsigned inside;  /* a bit a pixel: not padding */
 
     static __device__ __forceinline__ int number()
     {
-        return (threadIdx.x + blockIdx.x * 32) % S::THREADS; /* the idle warp is another in each block */
+        int t = threadIdx.x + blockIdx.x * 32; /* the idle warp is another in each block */
+        asm volatile("" : "+r"(t));            /* hidden: what follows from it is not kept in registers */
+        return t % THREADS;
     }
     static __device__ __forceinline__ bool idle()
     {
-        return number() >= S::ROWS * 16;
+        return number() >= ROWS * 16;
     }
-    __device__ __forceinline__ void place(const source &s)
+    /* in: of the frame; (top, left): the tile's first pixel */
+    __device__ __forceinline__ void place(const __half *in, int size, int channels, int top, int left)
     {
-        const int n = number(), y = s.step * (s.top + n / 16), x0 = s.left + n / 2 % 8 * 4;
-        stride = s.step * s.channels;
-        at = s.in + y * s.size * s.channels + x0 * stride + n % 2 * 8;
+        const int n = number(), y = top + n / 16, x = left + n / 2 % 8 * 4;
+        at = in + (y * size + x) * channels + n % 2 * 8;
         inside = 0;
 #pragma unroll
         for (int i = 0; i < 6; i++)
-            inside |= (unsigned)((unsigned)(s.step * (x0 + i)) < (unsigned)s.size) << i;
-        if ((unsigned)y >= (unsigned)s.size || idle())
+            inside |= (unsigned)((unsigned)(x + i) < (unsigned)size) << i;
+        if ((unsigned)y >= (unsigned)size || idle())
             inside = 0;
     }
-    __device__ __forceinline__ void fetch()
+    __device__ __forceinline__ void fetch(int channels, bool more)
     {
 #pragma unroll
         for (int i = 0; i < 6; i++) {
             v[i] = make_uint4(0, 0, 0, 0);
-            if (inside >> i & 1)
-                v[i] = *reinterpret_cast<const uint4 *>(at + i * stride);
+            if (more && inside >> i & 1)
+                v[i] = *reinterpret_cast<const uint4 *>(at + i * channels);
         }
         at += CK;
     }
-    template <int HALF> __device__ __forceinline__ void normalise(const float *norm)
+    /* norm: of the chunk, in shared memory */
+    __device__ __forceinline__ void normalise(const float *norm)
     {
-        norm += number() % 2 * 16 + HALF * 8; /* in shared memory */
+        norm += number() % 2 * 16;
+        half(norm, &uint4::x, &uint4::y);
+        half(norm + 8, &uint4::z, &uint4::w);
+    }
+    __device__ __forceinline__ void half(const float *norm, unsigned uint4::*first, unsigned uint4::*second)
+    {
         const float4 f = tt_load4(norm), g = tt_load4(norm + 4);
 #pragma unroll
         for (int i = 0; i < 6; i++) {
-            uint32_t &first = HALF ? v[i].z : v[i].x, &second = HALF ? v[i].w : v[i].y;
-            const float2 a = tt_unpack(first), b = tt_unpack(second);
+            const float2 a = tt_unpack(v[i].*first), b = tt_unpack(v[i].*second);
             const uint32_t mask = 0u - (inside >> i & 1);
-            first = pack_relu(fmaf(a.x, f.x, f.y), fmaf(a.y, f.z, f.w)) & mask;
-            second = pack_relu(fmaf(b.x, g.x, g.y), fmaf(b.y, g.z, g.w)) & mask;
+            v[i].*first = pack_relu(fmaf(a.x, f.x, f.y), fmaf(a.y, f.z, f.w)) & mask;
+            v[i].*second = pack_relu(fmaf(b.x, g.x, g.y), fmaf(b.y, g.z, g.w)) & mask;
         }
     }
     __device__ __forceinline__ void put(unsigned char *buffer) const
     {
         const int n = number(), pair = n / 2 % 8 * 2;
-        unsigned char *to = buffer + n / 16 * S::ROW + pair * 32 + (n % 2 ^ (pair >> 2 & 1)) * 16;
+        unsigned char *to = buffer + n / 16 * ROW + pair * 32 + (n % 2 ^ (pair >> 2 & 1)) * 16;
+        if (idle())
+            return;
 #pragma unroll
         for (int p = 0; p < 2; p++) {
             const uint4 *d = v + 2 * p;
-            uint4 *at = reinterpret_cast<uint4 *>(to + p * 32);
-            at[0] = make_uint4(minus(d[0].x, d[2].x), minus(d[0].y, d[2].y), minus(d[0].z, d[2].z),
-                               minus(d[0].w, d[2].w));
-            at[32] = make_uint4(plus(d[1].x, d[2].x), plus(d[1].y, d[2].y), plus(d[1].z, d[2].z),
-                                plus(d[1].w, d[2].w));
-            at[64] = make_uint4(minus(d[2].x, d[1].x), minus(d[2].y, d[1].y), minus(d[2].z, d[1].z),
-                                minus(d[2].w, d[1].w));
-            at[96] = make_uint4(minus(d[1].x, d[3].x), minus(d[1].y, d[3].y), minus(d[1].z, d[3].z),
-                                minus(d[1].w, d[3].w));
+            uint4 *at_f = reinterpret_cast<uint4 *>(to + p * 32); /* of f = 0; they lie 512 bytes apart */
+            at_f[0] = minus(d[0], d[2]);
+            at_f[32] = plus(d[1], d[2]);
+            at_f[64] = minus(d[2], d[1]);
+            at_f[96] = minus(d[1], d[3]);
         }
     }
-    __device__ __forceinline__ void finish(unsigned char *buffer, const float *norm)
-    {
-        if (idle())
-            return;
-        normalise<0>(norm);
-        normalise<1>(norm);
-        put(buffer);
-    }
 };
-
-template <class S> __device__ __forceinline__ void put_norm(float *to, const source &s)
-{
-    for (int i = threadIdx.x * 4; i < s.channels * 2; i += S::THREADS * 4)
-        tt_store4(to + i, tt_load4(s.norm + i));
-}
 
 /* m[f][output row][column tile] */
 typedef float sums[4][4][2][4];
@@ -157,26 +147,25 @@ __device__ __forceinline__ void multiply(float (&c)[2][4], const uint32_t (&a)[4
 }
 
 /* Inverse transform, shortcut, rounding, statistics, stores. */
-template <class S>
 __device__ __forceinline__ void finish_block(const struct tt_k_conv_f16 &c, const sums &m,
                                              unsigned char *stage)
 {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
-    const int across = c.out_size / WIDE, oy = blockIdx.x / across * S::TH, ox = blockIdx.x % across * WIDE;
+    const int across = c.out_size / WIDE, oy = blockIdx.x / across * HIGH, ox = blockIdx.x % across * WIDE;
     const int frame = blockIdx.z, n0 = blockIdx.y * 64;
     const size_t first = (((size_t)frame * c.out_size + oy) * c.out_size + ox) * c.out_c + n0;
     if (c.add) {
         const __half *add = reinterpret_cast<const __half *>(c.add) + first;
 #pragma unroll
         for (int i = 0; i < 8; i++) {
-            const int p = (threadIdx.x + i * S::THREADS) / 8, piece = threadIdx.x % 8;
+            const int p = (threadIdx.x + i * THREADS) / 8, piece = threadIdx.x % 8;
             *reinterpret_cast<uint4 *>(stage + p * LINE + piece * 16) = *reinterpret_cast<const uint4 *>(
                 add + (size_t)(p / WIDE * c.out_size + p % WIDE) * c.out_c + piece * 8);
         }
         __syncthreads();
     }
     float s[2][2] = {}, ss[2][2] = {};
-    unsigned char *own = stage + (warp / 4 * 4 * WIDE + g * 2) * LINE + warp % 4 * 32 + q * 4;
+    unsigned char *own = stage + g * 2 * LINE + warp * 32 + q * 4;
 #pragma unroll
     for (int o = 0; o < 4; o++)
 #pragma unroll
@@ -211,8 +200,8 @@ __device__ __forceinline__ void finish_block(const struct tt_k_conv_f16 &c, cons
                 ss[n][k] += __shfl_xor_sync(0xffffffffu, ss[n][k], i);
             }
     if (c.partial && g == 0) {
-        const size_t tile = ((size_t)frame * gridDim.x + blockIdx.x) * S::RG + warp / 4;
-        float *to = c.partial + (tile * c.out_c + n0 + warp % 4 * 16 + q * 2) * 2;
+        const size_t tile = (size_t)frame * gridDim.x + blockIdx.x;
+        float *to = c.partial + (tile * c.out_c + n0 + warp * 16 + q * 2) * 2;
 #pragma unroll
         for (int n = 0; n < 2; n++)
             tt_store4(to + n * 16, make_float4(s[n][0], ss[n][0], s[n][1], ss[n][1]));
@@ -221,59 +210,53 @@ __device__ __forceinline__ void finish_block(const struct tt_k_conv_f16 &c, cons
     __half *out = reinterpret_cast<__half *>(c.out) + first;
 #pragma unroll
     for (int i = 0; i < 8; i++) {
-        const int p = (threadIdx.x + i * S::THREADS) / 8, piece = threadIdx.x % 8;
+        const int p = (threadIdx.x + i * THREADS) / 8, piece = threadIdx.x % 8;
         *reinterpret_cast<uint4 *>(out + (size_t)(p / WIDE * c.out_size + p % WIDE) * c.out_c + piece * 8) =
             *reinterpret_cast<const uint4 *>(stage + p * LINE + piece * 16);
     }
 }
 
-template <class S, bool K16, bool PROJ>
-__global__ void __launch_bounds__(S::THREADS, 2 / S::RG) winograd(const struct tt_k_conv_f16 c)
+template <bool K16> __global__ void __launch_bounds__(THREADS, 2) winograd(const struct tt_k_conv_f16 c)
 {
     extern __shared__ __align__(16) unsigned char shared[];
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const int across = c.out_size / WIDE, oy = blockIdx.x / across * S::TH, ox = blockIdx.x % across * WIDE;
+    const int across = c.out_size / WIDE, oy = blockIdx.x / across * HIGH, ox = blockIdx.x % across * WIDE;
     const int frame = blockIdx.z;
-    const int steps = (12 * c.in_c + (PROJ ? 2 * c.proj_c : 0)) / CK;
+    const int steps = 12 * c.in_c / CK;
     const uint4 *weight =
-        reinterpret_cast<const uint4 *>(c.weight) + ((size_t)blockIdx.y * steps * 4 + warp % 4) * 32 + lane;
-    /* this lane's row of A: pair lane % 16, half lane / 16, of the warp's first row */
-    const uint32_t base = tt_shared_address(shared) + warp / 4 * 4 * S::ROW + lane % 16 * 32 +
-                          (lane / 16 ^ (lane >> 2 & 1)) * 16;
+        reinterpret_cast<const uint4 *>(c.weight) + ((size_t)blockIdx.y * steps * 4 + warp) * 32 + lane;
+    /* this lane's row of A: pair lane % 16, half lane / 16, of the first row */
+    const uint32_t base = tt_shared_address(shared) + lane % 16 * 32 + (lane / 16 ^ (lane >> 2 & 1)) * 16;
     sums m = {};
     uint4 b[2][3];
-    float *norm = reinterpret_cast<float *>(shared + S::NORM);
-    piece<S> next;
-    source s = {reinterpret_cast<const __half *>(c.in) + (size_t)frame * c.in_size * c.in_size * c.in_c,
-                c.norm + (size_t)frame * c.in_c * 2,
-                c.in_size,
-                c.in_c,
-                oy - 1,
-                ox - 1,
-                1};
-    next.place(s);
-    next.fetch();
-    put_norm<S>(norm, s);
+    float *norm = reinterpret_cast<float *>(shared + NORM);
+    piece next;
+    next.place(reinterpret_cast<const __half *>(c.in) + (size_t)frame * c.in_size * c.in_size * c.in_c,
+               c.in_size, c.in_c, oy - 1, ox - 1);
+    next.fetch(c.in_c, true);
+    for (int i = threadIdx.x * 4; i < c.in_c * 2; i += THREADS * 4)
+        tt_store4(norm + i, tt_load4(c.norm + (size_t)frame * c.in_c * 2 + i));
 #pragma unroll
     for (int f = 0; f < 2; f++)
 #pragma unroll
         for (int ky = 0; ky < 3; ky++)
             b[f][ky] = __ldg(weight + (f * 3 + ky) * 128);
     __syncthreads();
-    next.finish(shared, norm);
+    next.normalise(norm);
+    next.put(shared);
     __syncthreads();
-    uint32_t from = base, to = S::BUFFER;
+    uint32_t from = base, to = BUFFER;
 #pragma unroll 1
     for (int c0 = 0; c0 < c.in_c; c0 += CK) {
         const bool more = c0 + CK < c.in_c;
-        if (more)
-            next.fetch();
+        const float *norm_next = norm + 2 * (more ? c0 + CK : c0);
+        next.fetch(c.in_c, more);
         const uint4 *const here = weight;
         weight += more ? 12 * 128 : 0; /* behind the last there is nothing to read ahead */
         uint32_t a[3][4];
 #pragma unroll
         for (int i = 0; i < 3; i++)
-            tt_ldmatrix4(a[i], from + i * S::ROW);
+            tt_ldmatrix4(a[i], from + i * ROW);
 #pragma unroll
         for (int f = 0; f < 4; f++) {
 #pragma unroll
@@ -284,83 +267,39 @@ __global__ void __launch_bounds__(S::THREADS, 2 / S::RG) winograd(const struct t
                         multiply<K16>(m[f][r - ky], a[r % 3], b[f % 2][ky]);
                 const int ahead = f * 6 + r + 3; /* six is twice three: the row's registers are free */
                 if (ahead < 24)
-                    tt_ldmatrix4(a[r % 3], from + ahead % 6 * S::ROW + ahead / 6 * 512);
+                    tt_ldmatrix4(a[r % 3], from + ahead % 6 * ROW + ahead / 6 * 512);
                 if (r >= 3)
                     b[f % 2][r - 3] = f < 2 ? __ldg(here + ((f + 2) * 3 + r - 3) * 128)
                                             : __ldg(weight + ((f - 2) * 3 + r - 3) * 128);
             }
-            if (f == 2 && more)
-                next.finish(shared + to, norm + 2 * (c0 + CK));
+            if (f == 2)
+                next.normalise(norm_next);
+            if (f == 3)
+                next.put(shared + to);
         }
-        from = base + to, to = S::BUFFER - to;
+        from = base + to, to = BUFFER - to;
         __syncthreads();
     }
-    if (PROJ) {
-        weight += 12 * 128;
-        s = {reinterpret_cast<const __half *>(c.proj_in) +
-                 (size_t)frame * c.proj_size * c.proj_size * c.proj_c,
-             c.proj_norm + (size_t)frame * c.proj_c * 2,
-             c.proj_size,
-             c.proj_c,
-             oy - 1,
-             ox - 1,
-             c.proj_size / c.out_size};
-        next.place(s);
-        next.fetch();
-        put_norm<S>(norm, s);
-        __syncthreads();
-        next.finish(shared, norm);
-        from = base, to = S::BUFFER;
-        __syncthreads();
-#pragma unroll 1
-        for (int c0 = 0; c0 < c.proj_c; c0 += CK) {
-            const bool more = c0 + CK < c.proj_c;
-            if (more)
-                next.fetch();
-#pragma unroll
-            for (int f = 1; f < 3; f++) {
-                const uint4 w = __ldg(weight + (f - 1) * 128);
-#pragma unroll
-                for (int o = 0; o < 4; o++) {
-                    uint32_t a[4];
-                    tt_ldmatrix4(a, from + (o + 1) * S::ROW + f * 512);
-                    multiply<K16>(m[f][o], a, w);
-                }
-            }
-            weight += 2 * 128;
-            if (more)
-                next.finish(shared + to, norm + 2 * (c0 + CK));
-            from = base + to, to = S::BUFFER - to;
-            __syncthreads();
-        }
-    }
-    finish_block<S>(c, m, shared);
+    finish_block(c, m, shared);
 }
 
-template <class S, bool K16> cudaError_t launch(const struct tt_k_conv_f16 *c, void *stream)
+template <bool K16> cudaError_t launch(const struct tt_k_conv_f16 *c, void *stream)
 {
-    if (c->out_size % WIDE || c->out_size % S::TH || c->out_c % 64 || c->in_c % CK || c->proj_c % CK ||
-        c->in_size != c->out_size)
+    if (c->out_size % WIDE || c->out_c % 64 || c->in_c % CK || c->proj_c || c->in_size != c->out_size)
         return cudaErrorInvalidValue;
-    auto *kernel = c->proj_c ? winograd<S, K16, true> : winograd<S, K16, false>;
-    const int channels = c->in_c > c->proj_c ? c->in_c : c->proj_c, bytes = S::NORM + channels * 8;
+    auto *kernel = winograd<K16>;
+    const int bytes = NORM + 8 * c->in_c;
     const cudaError_t e = tt_shared(kernel, bytes);
     if (e != cudaSuccess)
         return e;
-    const dim3 grid(c->out_size / WIDE * (c->out_size / S::TH), c->out_c / 64, c->frames);
-    kernel<<<grid, S::THREADS, bytes, (cudaStream_t)stream>>>(*c);
+    const dim3 grid(c->out_size / WIDE * (c->out_size / HIGH), c->out_c / 64, c->frames);
+    kernel<<<grid, THREADS, bytes, (cudaStream_t)stream>>>(*c);
     return cudaGetLastError();
-}
-
-template <bool K16> cudaError_t choose(const struct tt_k_conv_f16 *c, void *stream)
-{
-    return c->variant == TT_CONV_WINOGRAD_256 ? launch<shape<2>, K16>(c, stream)
-                                              : launch<shape<1>, K16>(c, stream);
 }
 
 } // namespace
 
 extern "C" int tt_k_winograd_f16(const struct tt_k_conv_f16 *c, enum tt_k_mma mma, void *stream)
 {
-    return mma == TT_MMA_K16 ? choose<true>(c, stream) : choose<false>(c, stream);
+    return mma == TT_MMA_K16 ? launch<true>(c, stream) : launch<false>(c, stream);
 }
