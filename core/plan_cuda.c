@@ -39,7 +39,7 @@ struct kind {
 
 static const struct kind kinds[] = {
     [TT_FP32] = {4, 12544, 4, 32, 12544, 4, 32, 56, 60480},
-    [TT_FP16] = {2, 28416, 2, 16, 16384, 3, 32, 64, 55552},
+    [TT_FP16] = {2, 28416, 2, 16, 16384, 3, 32, 64, 64512},
 };
 
 static const struct kind *kind_of(const struct tt_plan *plan)
