@@ -438,6 +438,37 @@ static void over_a_socket(void **state)
     close(pair[1]);
 }
 
+/* The fuzzer's seeds are of this version: it would get nowhere from those of another. */
+static void seeds_are_messages(void **state)
+{
+    static const char *const seeds[] = {"answers", "failed", "hello", "job", "prefetch", "setup", "stream"};
+    const char *source = getenv("TILETRACK_SOURCE");
+    char path[4096];
+
+    (void)state;
+    if (!source) {
+        print_message("skipped: TILETRACK_SOURCE is not set\n");
+        skip();
+    }
+    for (size_t i = 0; i < sizeof seeds / sizeof seeds[0]; i++) {
+        struct tt_message message = {.type = TT_MESSAGE_PING};
+        struct tt_error err = {.text = ""};
+        uint8_t *at;
+        FILE *file;
+
+        snprintf(path, sizeof path, "%s/tests/fuzz/corpus/message/%s", source, seeds[i]);
+        assert_non_null(file = fopen(path, "rb"));
+        inbox.begin = inbox.end = 0;
+        tt_inbox_room(&inbox, &at);
+        tt_inbox_filled(&inbox, fread(at, 1, TT_MESSAGE_BYTES_MAX, file));
+        fclose(file);
+        while (message.type != TT_MESSAGE_NONE)
+            if (tt_inbox_next(&inbox, &message, &err))
+                fail_msg("%s: %s", path, err.text);
+        assert_int_equal(inbox.begin, inbox.end);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -445,7 +476,7 @@ int main(void)
         cmocka_unit_test(wrong_body_length), cmocka_unit_test(every_length_corrupted),
         cmocka_unit_test(wrong_headers),     cmocka_unit_test(out_of_range),
         cmocka_unit_test(streams_in_pieces), cmocka_unit_test(always_room),
-        cmocka_unit_test(over_a_socket),
+        cmocka_unit_test(over_a_socket),     cmocka_unit_test(seeds_are_messages),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
