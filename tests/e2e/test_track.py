@@ -168,6 +168,20 @@ class Usage(Folder):
                        "--max-frames", "--format", "--json", "--quiet", "--output"):
             self.assertIn(option, text)
 
+    def test_report_is_one_command(self):
+        process = run("report", "--device", "cpu", "--queries", "1", "--json")
+        self.assertExit(process, 0)
+        report = json.loads(process.stdout)
+        self.assertEqual(report["backend"], "cpu")
+        self.assertEqual(report["selftest"]["status"], "ok")
+        self.assertEqual(report["plan"]["precision"], "fp32")
+        for name in ("open_ms", "features_ms", "supports_ms", "track_ms"):
+            self.assertGreater(report["times"][name], 0)
+        process = run("report", "--device", "cuda:99")  # what cannot be had is said, the rest is there
+        self.assertExit(process, 1)
+        self.assertIn("machine.release", process.stdout)
+        self.assertIn("error", process.stdout)
+
     def test_missing_files_are_named(self):
         process = run("track", self.folder / "none.mp4")
         self.assertExit(process, 1)
