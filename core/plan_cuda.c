@@ -24,7 +24,7 @@ enum {
     LARGEST_QUERIES = 4096,
     MAP_VALUES = 128 * 128 * 64, /* the backbone's largest map */
     TOKEN = 864,                 /* values of a row of the mixer's input, padded */
-    PRODUCT_ROWS = 96,           /* of a block of the mixer's products, one block a multiprocessor */
+    PRODUCT_ROWS = 96,           /* of the mixer's products on a multiprocessor: two blocks of 48 */
 };
 
 /* What depends on the precision. */
@@ -39,7 +39,7 @@ struct kind {
 
 static const struct kind kinds[] = {
     [TT_FP32] = {4, 12544, 4, 32, 12544, 4, 32, 56, 60480},
-    [TT_FP16] = {2, 28416, 2, 16, 16384, 3, 32, 64, 64512},
+    [TT_FP16] = {2, 28416, 2, 16, 16384, 3, 32, 64, 60672},
 };
 
 static const struct kind *kind_of(const struct tt_plan *plan)
