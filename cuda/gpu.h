@@ -71,6 +71,7 @@ struct tt_gpu_backbone {
 };
 
 struct tt_gpu;
+struct tt_gpu_launches; /* network.h */
 
 /* The stages, in FP32 or FP16. All but layout queue work and return a cudaError_t. */
 struct tt_gpu_network {
@@ -84,9 +85,11 @@ struct tt_gpu_network {
     int (*initialise)(struct tt_gpu *gpu, int queries, int frames);
     /* One refinement of track.state. */
     int (*refine)(struct tt_gpu *gpu, int queries, int frames);
+    /* What these do in the precision. */
+    const struct tt_gpu_launches *launch;
 };
 
-extern const struct tt_gpu_network tt_gpu_network_f32; /* network.c */
+extern const struct tt_gpu_network tt_gpu_network_f32; /* network_f32.c */
 extern const struct tt_gpu_network tt_gpu_network_f16; /* network_f16.c */
 
 /* A stage that a graph can be made of: its function in tt_gpu_network, called with two numbers. */
@@ -130,19 +133,12 @@ enum tt_status tt_gpu_load(struct tt_gpu *gpu, const struct tt_weights *weights,
 /* The convolution variant of a layer, which decides how its weights are packed. */
 enum tt_k_conv_variant tt_gpu_conv_variant(enum tt_k_mma mma, int stride, int out_channels, int projection);
 
-/* A piece of the work slab (NULL while counting), aligned to 256 bytes. */
+/* network.c: a piece of a slab (NULL while counting), aligned to 256 bytes. */
 void *tt_gpu_take(unsigned char *base, size_t *used, size_t bytes);
-/* Lays out features, then backbone and track below them; value: bytes of an activation. */
-size_t tt_gpu_layout_features(struct tt_gpu *gpu, size_t value);
-size_t tt_gpu_layout_backbone(struct tt_gpu *gpu, size_t used, size_t value);
-size_t tt_gpu_layout_track(struct tt_gpu *gpu, size_t used, size_t value, int volume_row);
 
 /* device.c: what a cudaError_t asks for, with its text. */
 enum tt_status tt_gpu_status(int error, const char *what, struct tt_error *err);
 /* Chooses by index, UUID or PCI address (NULL: 0) and makes it current. */
 enum tt_status tt_gpu_select(const char *select, int *index, struct tt_error *err);
-
-/* Offset of a level's support within a query point's, floats. */
-int tt_gpu_support_offset(int level);
 
 #endif

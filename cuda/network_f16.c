@@ -1,11 +1,10 @@
-/* cuda/network_f16.c: the order of the kernels in FP16.
+/* cuda/network_f16.c: the launches of the network in FP16.
  *
  * Activations, features and correlation volumes are FP16; sums, norms, softmax, the mixer's residual stream,
  * positions and logits FP32. Instance norm statistics come from the convolution that writes a tensor, a
- * block's projection is part of its second convolution. Work memory is laid out once; nothing here allocates.
- * A CUDA error stops a stage at once and is returned as it is.
+ * block's projection is part of its second convolution.
  */
-#include "cuda/gpu.h"
+#include "cuda/network.h"
 
 /* Small's encoder makes embeddings without volumes in memory. */
 static int is_small(const struct tt_gpu *gpu)
@@ -25,6 +24,15 @@ static void layout(struct tt_gpu *gpu)
 
 /* ---- backbone ---- */
 
+static int stem(struct tt_gpu *gpu, int frames, int *chunks)
+{
+    struct tt_gpu_backbone *b = &gpu->backbone;
+
+    *chunks = TT_CLIP_SIZE / 2 * TT_CLIP_SIZE / 2 / 256;
+    return tt_k_stem_f16(b->rgb, gpu->weights.stem, b->x, b->partial, frames, TT_CLIP_SIZE, gpu->mma,
+                         gpu->stream);
+}
+
 static int finish_norm(struct tt_gpu *gpu, const struct tt_gpu_norm *w, int which, int frames, int chunks,
                        int size, int channels)
 {
@@ -34,8 +42,6 @@ static int finish_norm(struct tt_gpu *gpu, const struct tt_gpu_norm *w, int whic
                             channels, TT_NORM_EPSILON, gpu->stream);
 }
 
-/* One residual block; gpu->backbone.x: in and out; *chunks: of the sums of x in gpu->backbone.partial, in and
- * out. */
 static int block(struct tt_gpu *gpu, const struct tt_gpu_block *w, const struct tt_resnet_group *s, int first,
                  int frames, int *chunks)
 {
@@ -73,70 +79,26 @@ static int block(struct tt_gpu *gpu, const struct tt_gpu_block *w, const struct 
     return tt_k_conv_f16(&c, gpu->mma, gpu->stream);
 }
 
-static int backbone(struct tt_gpu *gpu, int first, int frames)
+static int l2(struct tt_gpu *gpu, void *features, int64_t pixels, int channels)
 {
-    static const int level_of_group[TT_RESNET_GROUPS] = {TT_HIGHEST, TT_HIRES, -1, TT_LOWRES};
-    enum { PIXELS = TT_CLIP_SIZE / 2 * TT_CLIP_SIZE / 2 };
-    struct tt_gpu_backbone *b = &gpu->backbone;
-    int chunks = PIXELS / 256;
-    int error = tt_k_stem_f16(b->rgb, gpu->weights.stem, b->x, b->partial, frames, TT_CLIP_SIZE, gpu->mma,
-                              gpu->stream);
-
-    for (int g = 0; g < TT_RESNET_GROUPS && !error; g++) {
-        const struct tt_resnet_group *s = &tt_resnet_groups[g];
-        int level = level_of_group[g];
-        int64_t pixels = (int64_t)s->out_size * s->out_size;
-
-        for (int i = 0; i < TT_RESNET_BLOCKS && !error; i++)
-            error = block(gpu, &gpu->weights.block[g][i], s, i == 0, frames, &chunks);
-        if (level >= 0 && !error)
-            error = tt_k_l2_f16(b->x, (uint16_t *)gpu->features[level] + first * pixels * s->out_channels,
-                                frames * pixels, s->out_channels, gpu->stream);
-    }
-    return error;
+    return tt_k_l2_f16(gpu->backbone.x, features, pixels, channels, gpu->stream);
 }
 
 /* ---- supports, first estimate ---- */
 
-static int supports(struct tt_gpu *gpu, int queries, int frames)
+static int support(struct tt_gpu *gpu, int level, int queries, int frames)
 {
+    const struct tt_level_shape *s = &tt_level_shapes[level];
     struct tt_gpu_track *t = &gpu->track;
-    int error = 0;
 
-    for (int level = 0; level < TT_LEVELS && !error; level++) {
-        const struct tt_level_shape *s = &tt_level_shapes[level];
-
-        error = tt_k_support_f16(gpu->features[level], t->query_frame, t->query_xy,
-                                 t->supports + tt_gpu_support_offset(level), queries, TT_SUPPORT_FLOATS,
-                                 frames, s->size, s->channels, (float)s->size / TT_CLIP_SIZE, gpu->stream);
-    }
-    return error;
+    return tt_k_support_f16(gpu->features[level], t->query_frame, t->query_xy,
+                            t->supports + tt_gpu_support_offset(level), queries, TT_SUPPORT_FLOATS, frames,
+                            s->size, s->channels, (float)s->size / TT_CLIP_SIZE, gpu->stream);
 }
 
-static int initialise(struct tt_gpu *gpu, int queries, int frames)
+static int cost(struct tt_gpu *gpu, const struct tt_k_cost *c)
 {
-    struct tt_gpu_track *t = &gpu->track;
-    const struct tt_gpu_weights *w = &gpu->weights;
-    const float *centre[TT_LEVELS];
-
-    for (int level = 0; level < TT_LEVELS; level++)
-        centre[level] = t->supports + tt_gpu_support_offset(level) +
-                        TT_SUPPORT_AREA / 2 * tt_level_shapes[level].channels;
-    const struct tt_k_cost c = {.lowres = gpu->features[TT_LOWRES],
-                                .hires = gpu->features[TT_HIRES],
-                                .lowres_q = centre[TT_LOWRES],
-                                .hires_q = centre[TT_HIRES],
-                                .conv = w->cost_conv,
-                                .occ_w = w->occ_w,
-                                .occ_b = w->occ_b,
-                                .query_frame = t->query_frame,
-                                .query_xy = t->query_xy,
-                                .out = t->state,
-                                .queries = queries,
-                                .frames = frames,
-                                .row = TT_SUPPORT_FLOATS};
-
-    return tt_k_cost_f16(&c, gpu->mma, gpu->stream);
+    return tt_k_cost_f16(c, gpu->mma, gpu->stream);
 }
 
 /* ---- refinement ---- */
@@ -166,8 +128,8 @@ static int encode(struct tt_gpu *gpu, int level, int first, int queries, int fra
     return error ? error : tt_k_encode_base_f16(&e, gpu->mma, gpu->stream);
 }
 
-/* Small: correlation embeddings of all query points and levels; no volume in memory. */
-static int embed(struct tt_gpu *gpu, int queries, int frames)
+/* Small: of all query points and levels; no volume in memory. */
+static int embed_small(struct tt_gpu *gpu, int queries, int frames)
 {
     /* the longest first, so that the device's last blocks are short */
     static const int order[TT_LEVELS] = {TT_LOWRES, TT_HIRES, TT_HIGHEST};
@@ -199,33 +161,26 @@ static int embed(struct tt_gpu *gpu, int queries, int frames)
     return tt_k_embed_f16(&e, gpu->mma, gpu->stream);
 }
 
-/* half = layer_norm(h) · weight + bias; out_width columns. */
-static int normed(struct tt_gpu *gpu, const struct tt_gpu_norm *norm, const struct tt_gpu_product *w,
-                  void *half, int rows, int out_width)
+static int embed(struct tt_gpu *gpu, int queries, int frames)
 {
-    const struct tt_k_product_f16 p = {.h = gpu->track.h,
-                                       .gamma = norm->gamma,
-                                       .beta = norm->beta,
-                                       .weight = w->weight,
-                                       .bias = w->bias,
-                                       .half = half,
-                                       .width = gpu->shape->width,
-                                       .rows = rows,
-                                       .n = out_width};
-
-    return tt_k_product_f16(&p, gpu->mma, gpu->stream);
+    return is_small(gpu) ? embed_small(gpu, queries, frames)
+                         : tt_gpu_each_volume(gpu, queries, frames, encode);
 }
 
-/* h = in · weight + bias */
-static int product(struct tt_gpu *gpu, const void *in, const struct tt_gpu_product *w, int rows, int in_width)
+static int tokens(struct tt_gpu *gpu, int queries, int frames)
 {
-    const struct tt_k_product_f16 p = {.a = in,
+    return tt_k_tokens_f16(gpu->track.state, gpu->track.tokens, queries, frames, gpu->stream);
+}
+
+static int input(struct tt_gpu *gpu, const struct tt_gpu_product *w, int rows)
+{
+    const struct tt_k_product_f16 p = {.a = gpu->track.tokens,
                                        .weight = w->weight,
                                        .bias = w->bias,
                                        .out = gpu->track.h,
                                        .width = gpu->shape->width,
                                        .rows = rows,
-                                       .k = in_width,
+                                       .k = TT_K_TOKEN,
                                        .n = gpu->shape->width};
 
     return tt_k_product_f16(&p, gpu->mma, gpu->stream);
@@ -235,6 +190,15 @@ static int layer(struct tt_gpu *gpu, const struct tt_gpu_layer *w, int queries, 
 {
     struct tt_gpu_track *t = &gpu->track;
     int rows = queries * frames, width = gpu->shape->width;
+    const struct tt_k_product_f16 qkv = {.h = t->h,
+                                         .gamma = w->norm[0].gamma,
+                                         .beta = w->norm[0].beta,
+                                         .weight = w->qkv.weight,
+                                         .bias = w->qkv.bias,
+                                         .half = t->qkv,
+                                         .width = width,
+                                         .rows = rows,
+                                         .n = 3 * width};
     const struct tt_k_attend_f16 attend = {.qkv = t->qkv,
                                            .weight = w->final.weight,
                                            .bias = w->final.bias,
@@ -251,41 +215,28 @@ static int layer(struct tt_gpu *gpu, const struct tt_gpu_layer *w, int queries, 
                                      .down_bias = w->down.bias,
                                      .rows = rows,
                                      .width = width};
-    int error = normed(gpu, &w->norm[0], &w->qkv, t->qkv, rows, 3 * width);
+    int error = tt_k_product_f16(&qkv, gpu->mma, gpu->stream);
 
     if (!error)
         error = tt_k_attend_f16(&attend, gpu->mma, gpu->stream);
     return error ? error : tt_k_mlp_f16(&mlp, gpu->mma, gpu->stream);
 }
 
-static int refine(struct tt_gpu *gpu, int queries, int frames)
-{
-    struct tt_gpu_track *t = &gpu->track;
-    const struct tt_gpu_weights *w = &gpu->weights;
-    int rows = queries * frames, width = gpu->shape->width;
-    int error = is_small(gpu) ? embed(gpu, queries, frames) : 0;
-
-    for (int q = 0; !is_small(gpu) && q < queries && !error; q += gpu->volume_tile) {
-        int n = queries - q < gpu->volume_tile ? queries - q : gpu->volume_tile;
-
-        for (int level = 0; level < TT_LEVELS && !error; level++)
-            error = encode(gpu, level, q, n, frames);
-    }
-    if (!error)
-        error = tt_k_tokens_f16(t->state, t->tokens, queries, frames, gpu->stream);
-    if (!error)
-        error = product(gpu, t->tokens, &w->input, rows, TT_K_TOKEN);
-    for (int i = 0; i < TT_MIXER_LAYERS && !error; i++)
-        error = layer(gpu, &w->layer[i], queries, frames);
-    return error ? error
-                 : tt_k_head_f32(t->h, w->norm_out.gamma, w->norm_out.beta, w->head_w, w->head_b, t->state,
-                                 rows, width, gpu->stream);
-}
+static const struct tt_gpu_launches launches = {.stem = stem,
+                                                .block = block,
+                                                .l2 = l2,
+                                                .support = support,
+                                                .cost = cost,
+                                                .embed = embed,
+                                                .tokens = tokens,
+                                                .input = input,
+                                                .layer = layer};
 
 const struct tt_gpu_network tt_gpu_network_f16 = {
     .layout = layout,
-    .backbone = backbone,
-    .supports = supports,
-    .initialise = initialise,
-    .refine = refine,
+    .backbone = tt_gpu_backbone,
+    .supports = tt_gpu_supports,
+    .initialise = tt_gpu_initialise,
+    .refine = tt_gpu_refine,
+    .launch = &launches,
 };

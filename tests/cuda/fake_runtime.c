@@ -151,8 +151,8 @@ static int stage(struct tt_gpu *gpu, int a, int b)
     return fake.fails[FAKE_KERNEL];
 }
 
-const struct tt_gpu_network tt_gpu_network_f32 = {layout, stage, stage, stage, stage};
-const struct tt_gpu_network tt_gpu_network_f16 = {layout, stage, stage, stage, stage};
+const struct tt_gpu_network tt_gpu_network_f32 = {layout, stage, stage, stage, stage, NULL};
+const struct tt_gpu_network tt_gpu_network_f16 = {layout, stage, stage, stage, stage, NULL};
 
 enum tt_status tt_gpu_load(struct tt_gpu *gpu, const struct tt_weights *weights, struct tt_error *err)
 {
