@@ -223,6 +223,9 @@ static enum tt_status run(struct tt_jobs *jobs, struct tt_task *task, struct tt_
         status = make_order(&order, daemon, task->job, &overrides, err);
     if (!status)
         status = tt_slot_run(slot, &order.message, err);
+    if (!status)
+        snprintf(task->model, sizeof task->model, "%.255s",
+                 overrides.model[0] ? overrides.model : daemon->config->tracker.model);
     order_free(&order);
     return status;
 }

@@ -137,8 +137,9 @@ void tt_jobs_started(struct tt_jobs *jobs, struct tt_slot *slot, const struct tt
     slot->user = task;
     tt_log(jobs->daemon->log, TT_LOG_INFO, "job_started", TT_STR("job", manifest->id),
            TT_STR("worker", slot->choice.name), TT_STR("file", manifest->source),
-           TT_STR("device", slot->device), TT_STR("plan", slot->plan), TT_INT("attempt", manifest->serial),
-           TT_INT("resumed_frames", started->resumed_frames), TT_BOOL("prefetched", started->prefetched));
+           TT_STR("device", slot->device), TT_STR("model", task->model), TT_STR("plan", slot->plan),
+           TT_INT("attempt", manifest->serial), TT_INT("resumed_frames", started->resumed_frames),
+           TT_BOOL("prefetched", started->prefetched));
 }
 
 /* The device is at fault: what it charged is given back. */

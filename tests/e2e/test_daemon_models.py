@@ -44,6 +44,7 @@ class Directories(DaemonFolder):
         for name, into in (("a.mkv", ""), ("b.mkv", "other"), ("c.mkv", "other"), ("d.mkv", "")):
             self.video(name, into=f"incoming/{into}")
             output = self.real.event("job_done", file=f"{into}/{name}".lstrip("/"), seconds=200)["output"]
+            self.assertEqual(self.real.events("job_started")[-1]["model"], "second" if into else "first")
             self.assertEqual(self.meta(output)[0]["model"]["name"], "second" if into else "first")
         self.assertEqual([e["model"] for e in self.real.events("model_opened")], ["second", "first"])
         self.assertEqual(self.real.events("worker_exited"), [])
