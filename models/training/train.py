@@ -40,6 +40,7 @@ DEFAULTS = dict(size='small', start='../tiletrack-small.safetensors', batch=8, f
                 weight_decay=1e-3, warm_up=200, total_seconds=14400.0, ema=0.9995, clip=1.0, seed=20261130,
                 validation_clips=24, final={}, recipe={})
 CHECKPOINT_EVERY, LOG_EVERY = 120.0, 100
+LONGEST_STEP = 3.0      # seconds that a step may cost of the schedule: a stopped process does not learn
 
 
 def say(**entry):
@@ -430,7 +431,7 @@ def loop(run, feed, renderer, stepper, batch, out, began, budget, max_steps):
         meter.add(total, norm, marks, waited)
         run.batch += 1
         now = time.time()
-        run.seconds, last_time = run.seconds + now - last_time, now
+        run.seconds, last_time = run.seconds + min(now - last_time, LONGEST_STEP), now
         if run.step % LOG_EVERY == 0 or run.step - first in (5, 20):
             say(step=run.step, t=round(now - began, 1), seconds=round(run.seconds, 1), rate=round(rate, 7), **meter.line(),
                 skipped=int(stepper.bad), initial=accuracy(states[0], truth), refined=accuracy(states[-1], truth),
