@@ -105,6 +105,14 @@ class Start(Scripted):
         self.assertEqual(self.unusable(backend="nosuch")["status"], REFUSE)
         self.assertEqual(self.unusable(backend="../evil")["status"], REFUSE)
 
+    def test_memory_that_is_short_from_the_start(self):
+        w = self.start("open always shrink_above 20")
+        self.assertEqual(w.seen[0]["tile_queries"], 16)
+        self.assertEqual(w.log().count('"event":"tile_shrunk"'), 1)
+        hello = self.unusable("open always shrink_tile")
+        self.assertEqual(hello["status"], RETRY_LATER)
+        self.assertIn("smallest tiles", hello["text"])
+
     def test_one_worker_a_device(self):
         lock = str(self.folder / "device.lock")
         first = self.start(lock=lock)
