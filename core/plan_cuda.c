@@ -27,19 +27,24 @@ enum {
     PRODUCT_ROWS = 96,           /* of the mixer's products on a multiprocessor: two blocks of 48 */
 };
 
-/* What depends on the precision. */
+enum { T4_SHARED = 64 << 10 };
+
+/* What depends on the precision. A device with no more shared memory than a T4 runs a T4's path, whose
+ * convolutions take smaller chunks. */
 struct kind {
-    int value;                    /* bytes of an activation */
-    int conv_shared, conv_blocks; /* shared memory of a convolution's block; blocks that registers allow */
-    int small_map_blocks;         /* of one frame's 32×32×256 output */
-    int encode_shared, encode_blocks, encode_rows; /* of an encoder's block: patches of one orientation */
-    int volume_row;                                /* values in a row of 49 */
-    int least_shared;                              /* what the largest block takes */
+    int value;                        /* bytes of an activation */
+    int conv_shared[2];               /* shared memory of a convolution's block: a T4's path, native */
+    int conv_blocks;                  /* that registers allow */
+    int small_map_blocks;             /* of one frame's 32×32×256 output */
+    int volume_shared, volume_blocks; /* of the kernel with fewest blocks: correlation; FP32: encoder */
+    double blocks_per_query;          /* of that kernel, at 47 frames */
+    int volume_row;                   /* values in a row of 49 */
+    int least_shared;                 /* what the largest block takes */
 };
 
 static const struct kind kinds[] = {
-    [TT_FP32] = {4, 12544, 4, 32, 12544, 4, 32, 56, 60480},
-    [TT_FP16] = {2, 28416, 2, 16, 16384, 3, 32, 64, 60672},
+    [TT_FP32] = {4, {12544, 12544}, 4, 32, 12544, 4, 2 * TT_CLIP_FRAMES / 32.0, 56, 60480},
+    [TT_FP16] = {2, {27968, 48704}, 2, 16, 29568, 2, 2, 64, 60672},
 };
 
 static const struct kind *kind_of(const struct tt_plan *plan)
@@ -144,12 +149,15 @@ static void choose(struct tt_plan *plan, const struct tt_model_shape *shape, str
 {
     const struct kind *k = kind_of(plan);
     const int64_t cache = plan->device.l2_bytes * 3 / 4;
-    int64_t frames = larger(cache / (2 * MAP_VALUES * k->value),
-                            slots(plan, k->conv_shared, k->conv_blocks) / k->small_map_blocks);
+    int64_t frames =
+        larger(cache / (2 * MAP_VALUES * k->value),
+               slots(plan, k->conv_shared[plan->device.shared_bytes > T4_SHARED], k->conv_blocks) /
+                   k->small_map_blocks);
     int64_t queries = larger(cache / hidden_bytes(plan, shape),
                              (int64_t)plan->device.units * PRODUCT_ROWS / TT_CLIP_FRAMES);
-    int64_t volumes = larger(cache / volume_bytes(plan), slots(plan, k->encode_shared, k->encode_blocks) *
-                                                             k->encode_rows / (2 * TT_CLIP_FRAMES));
+    int64_t volumes =
+        larger(cache / volume_bytes(plan),
+               (int64_t)((double)slots(plan, k->volume_shared, k->volume_blocks) / k->blocks_per_query));
 
     plan->tile.frames = wanted.frames ? tt_plan_between(wanted.frames, 1, TT_CLIP_FRAMES)
                                       : even(TT_CLIP_FRAMES, larger(frames, 1));

@@ -125,6 +125,11 @@ static void plans_cuda_from_l2_and_shared_memory(void **state)
     device.units = 80; /* more blocks are needed to fill it */
     plan_on(&other, &device, TT_FP16);
     assert_true(other.tile.frames > t4.tile.frames && other.tile.queries > t4.tile.queries);
+    device.shared_bytes = 80 << 10; /* one block of the native path's convolution, not two */
+    plan_on(&t4, &device, TT_FP16);
+    device.shared_bytes = 100 << 10;
+    plan_on(&other, &device, TT_FP16);
+    assert_true(t4.tile.frames < other.tile.frames);
     device.units = 40;
     plan_on(&t4, &device, TT_FP32);
     assert_true(t4.tile.queries < 256);
