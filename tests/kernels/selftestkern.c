@@ -300,8 +300,7 @@ int main(int argc, char **argv)
 
         check(!status, i < 2 ? shapes[i]->name : argv[2], status ? err.text : "");
         for (int p = 0; p < 3 && !status; p++)
-            if (!p || tt_weights_shape(weights) == &tt_model_small)
-                run_selftest(plugin->ops, weights, p ? TT_FP16 : TT_FP32, p == 2 ? "sm_75" : NULL);
+            run_selftest(plugin->ops, weights, p ? TT_FP16 : TT_FP32, p == 2 ? "sm_75" : NULL);
         if (!status && i == 0)
             for (int p = 0; p < 2; p++)
                 check_contract(plugin->ops, weights, p ? TT_FP16 : TT_FP32);
