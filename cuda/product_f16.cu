@@ -7,8 +7,8 @@
  * normed: A is layer_norm(h), FP32 h, made once in shared memory (25,344 and 37,632 bytes); then the warps
  * run through the columns of the product without barriers. FP16 out.
  *
- * added: A is FP16, streamed in chunks of 128 (64) columns through two buffers (26,112 and 13,824 bytes), the
- * next chunk waiting in registers; out = A · weight + bias, FP32.
+ * streamed: A is FP16, streamed in chunks of 128 (64) columns through two buffers (26,112 and 13,824 bytes),
+ * the next chunk waiting in registers; out = A · weight + bias, FP32.
  */
 #include "cuda/kernels.h"
 #include "cuda/mixer_f16.cuh"
@@ -30,10 +30,10 @@ template <int WIDTH_, int TILES_, int N_> struct tile {
         BLOCKS = 2, /* on a multiprocessor */
         CHUNK = WIDTH == 256 ? 128 : 64,
         NORMED = ROWS * (2 * WIDTH + 16), /* bytes of shared memory */
-        ADDED = 2 * ROWS * (2 * CHUNK + 16)
+        STREAMED = 2 * ROWS * (2 * CHUNK + 16)
     };
     /* two would not leave the older instructions enough registers at width 384 */
-    static constexpr int added_blocks(bool k16)
+    static constexpr int streamed_blocks(bool k16)
     {
         return k16 || WIDTH == 256 ? 2 : 1;
     }
@@ -113,8 +113,8 @@ __global__ void __launch_bounds__(t::THREADS, t::BLOCKS) product_normed(const st
 }
 
 template <bool K16, class t>
-__global__ void __launch_bounds__(t::THREADS, t::added_blocks(K16))
-    product_added(const struct tt_k_product_f16 g)
+__global__ void __launch_bounds__(t::THREADS, t::streamed_blocks(K16))
+    product_streamed(const struct tt_k_product_f16 g)
 {
     enum {
         TILES = t::TILES,
@@ -205,15 +205,15 @@ template <class t> cudaError_t choose(const struct tt_k_product_f16 *g, enum tt_
     }
     if (g->k % 32 || g->k < 32 || g->n != t::WIDTH || !g->out)
         return cudaErrorInvalidValue;
-    return launch(mma == TT_MMA_K16 ? product_added<true, t> : product_added<false, t>, t::ROWS, t::THREADS,
-                  t::ADDED, g, stream);
+    return launch(mma == TT_MMA_K16 ? product_streamed<true, t> : product_streamed<false, t>, t::ROWS,
+                  t::THREADS, t::STREAMED, g, stream);
 }
 
 } // namespace
 
 extern "C" int tt_k_product_f16(const struct tt_k_product_f16 *g, enum tt_k_mma mma, void *stream)
 {
-    if (g->rows < 1 || g->rows > INT_MAX / 2048)
+    if (g->rows < 1 || (int64_t)g->rows * g->k > INT_MAX)
         return cudaErrorInvalidValue;
     if (g->width == 256)
         return choose<tile<256, 3, 4>>(g, mma, stream);
