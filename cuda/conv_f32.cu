@@ -167,10 +167,8 @@ template <bool IN_PARTS> __global__ void __launch_bounds__(128, 4) conv_f32(cons
             for (int i = 0; i < 8; i += 4)
                 add_part(c, acc + i, blockIdx.x * BM + i * 16 + ty, rows, n0 + tx, s < PART ? c.add : c.out);
     }
-    if (IN_PARTS)
-        return;
 #pragma unroll
-    for (int i = 0; i < 8; i += 4)
+    for (int i = 0; i < 8 && !IN_PARTS; i += 4)
         store_rows(c, acc + i, blockIdx.x * BM + i * 16 + ty, rows, n0 + tx);
 }
 
