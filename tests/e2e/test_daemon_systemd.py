@@ -83,6 +83,15 @@ class Notify(DaemonFolder):
         self.assertEqual(daemon.names("done"), ["v.mp4"])
         self.assertEqual(self.told[since:].count("STOPPING=1"), 1)
 
+    def test_more_time_is_asked_for_while_a_device_warms_up(self):
+        daemon = self.daemon()
+        daemon.behave("cpu", "start=7000")
+        daemon.start(environment=self.environment)
+        since = self.until("READY=1").index("READY=1")
+        self.until("STATUS=0 of 1 devices (1 warming up), 0 running", since=since)
+        self.until("EXTEND_TIMEOUT_USEC=", since=since)
+        self.until("STATUS=1 of 1 devices, 0 running", since=since)
+
     def test_no_watchdog_where_none_is_wanted(self):
         daemon = self.daemon().start(environment=self.environment)
         daemon.drop("v.mp4", "ms=1500")
