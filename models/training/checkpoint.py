@@ -68,9 +68,13 @@ def load_model(model, path):
     return meta
 
 
-def export(ema_path, out_path, meta):
-    """The EMA of a checkpoint -> models/*.safetensors: float16, public tensor names, at most 17 MB."""
+def export(ema_path, out_path, meta, other_path=None):
+    """The EMA of a checkpoint -> models/*.safetensors: float16, public tensor names, at most 17 MB. With other_path the
+    mean of both: weights of one run lie in one valley, and their mean forgets less of what the earlier ones could."""
     arrays, _ = load(ema_path)
+    if other_path:
+        other, _ = load(other_path)
+        arrays = {k: (v.astype(np.float32) + other[k].astype(np.float32)) / 2 for k, v in arrays.items()}
     save(out_path, {k: v.astype(np.float16) for k, v in arrays.items()}, meta)
     size = os.path.getsize(out_path)
     if size > 17_000_000:

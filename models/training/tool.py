@@ -4,7 +4,7 @@
     tool.py render OUT.png [--clips N] [--seed S] [--held-out] [--recipe JSON]    a contact sheet with tracks: look at it
     tool.py train --config FILE --resume DIR --out DIR --budget SECONDS           one sitting
     tool.py evaluate WEIGHTS [--clips N] [--write DIR] [--tracks DIR]             measures on the held-out set
-    tool.py export CHECKPOINT OUT.safetensors                   the moving average -> models/
+    tool.py export CHECKPOINT OUT.safetensors [--mean-with WEIGHTS]               the moving average -> models/
 """
 import argparse
 import json
@@ -79,6 +79,7 @@ def evaluate(p):
 def export(p):
     p.add_argument('checkpoint', help='folder with state.json')
     p.add_argument('out')
+    p.add_argument('--mean-with', metavar='WEIGHTS', help='half of each: the average and earlier weights of the same run')
     a = p.parse_args()
     import checkpoint
     with open(os.path.join(a.checkpoint, 'state.json')) as f:
@@ -89,7 +90,9 @@ def export(p):
             'input': 'video 256x256 RGB in [-1,1]; the centre of pixel i at i+0.5; queries t,y,x',
             'training': json.dumps({k: state[k] for k in ('step', 'seconds', 'sitting', 'config')}),
             'figures': json.dumps(state['facts'])}
-    print(checkpoint.export(os.path.join(a.checkpoint, state['files']['ema']), a.out, meta), 'bytes')
+    if a.mean_with:
+        meta['what'] = 'mean of a moving average and of the weights its run began from; see models/CARD.md'
+    print(checkpoint.export(os.path.join(a.checkpoint, state['files']['ema']), a.out, meta, a.mean_with), 'bytes')
 
 
 def device():
