@@ -31,7 +31,7 @@ SHARED = pathlib.Path(os.environ.get("TILETRACK_SHARED", SOURCE.parent / "shared
 FRAMES = 47
 THRESHOLDS = (1, 2, 4, 8, 16)
 FIRST_FRAME = {"dreem_two_flies": 50, "sleap_flies_clip": 1050}  # where the window begins; 0 elsewhere
-# delta_avg that the public PyTorch code gave with models/tiletrack-small.safetensors (shared/training/NOTES.md).
+# delta_avg that the public PyTorch code gave with shared/weights, our first ones (shared/training/NOTES.md).
 PYTORCH = {
     "charuco_hand47": 0.995, "caliscope_board_cam0": 0.933, "cmu_house": 0.932, "badja_bear": 0.421,
     "dreem_two_flies": 0.965, "sleap_flies_clip": 0.917,
@@ -152,11 +152,11 @@ def main():
     parser.add_argument("--json", type=pathlib.Path, help="write all figures there too")
     parser.add_argument("--option", action="append", default=[], help="passed to tiletrack track (--option=--resize=area)")
     parser.add_argument("--check", action="store_true",
-                        help="fail where delta_avg is more than 0.01 below what PyTorch gave with the same weights")  # fmt: skip
+                        help="fail where delta_avg is more than 0.01 below what PyTorch gave with the first weights")  # fmt: skip
     options = parser.parse_args()
     require_shared()
     figures, below = {}, []
-    print("| video | points | positions | tiletrack delta_avg | PyTorch, same weights | LK delta_avg | tiletrack median px "
+    print("| video | points | positions | tiletrack delta_avg | PyTorch, first weights | LK delta_avg | tiletrack median px "
           "| LK median px | LK lost |\n|---|---|---|---|---|---|---|---|---|")  # fmt: skip
     for name in options.videos or PYTORCH:
         window = Window(name)
@@ -173,7 +173,7 @@ def main():
     if options.json:
         options.json.write_text(json.dumps(figures, indent=1) + "\n")
     if options.check and below:
-        sys.exit(f"below what PyTorch gave with the same weights: {', '.join(below)}")
+        sys.exit(f"below what PyTorch gave with the first weights: {', '.join(below)}")
 
 
 if __name__ == "__main__":
