@@ -10,11 +10,13 @@
 #include "core/trackfile_parts.h"
 
 #include "core/clip.h"
+#include "core/utf8.h"
 #include "core/window.h"
 
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 const char *const tt_track_format_names[TT_TRACK_FORMATS] = {"npz", "csv", "jsonl"};
 const char *const tt_track_format_suffixes[TT_TRACK_FORMATS] = {".tracks.npz", ".tracks.csv",
@@ -90,6 +92,7 @@ enum tt_status tt_tracks_points(const struct tt_tracks *tracks, int first_query,
 static enum tt_status check(const struct tt_tracks *tracks, struct tt_error *err)
 {
     const struct tt_query_bounds bounds = {.frames = tracks->frames};
+    const struct tt_queries *queries = tracks->queries;
 
     if (tracks->frames < 1 || tracks->frames > TT_TRACK_FRAMES_MAX)
         return tt_fail(err, TT_REFUSE, "a track file holds 1 to %d frames, not %lld", TT_TRACK_FRAMES_MAX,
@@ -97,6 +100,11 @@ static enum tt_status check(const struct tt_tracks *tracks, struct tt_error *err
     if (tracks->queries->count < 1 || tracks->queries->count > TT_QUERIES_MAX)
         return tt_fail(err, TT_REFUSE, "a track file holds 1 to %d queries, not %d", TT_QUERIES_MAX,
                        tracks->queries->count);
+    for (int q = 0; queries->labels && q < queries->count; q++)
+        if (strlen(queries->labels[q]) > TT_LABEL_BYTES ||
+            !tt_utf8_is_label(queries->labels[q], strlen(queries->labels[q])))
+            return tt_fail(err, TT_REFUSE, "label of query %d: not UTF-8 of at most %d bytes", q,
+                           TT_LABEL_BYTES);
     return tt_queries_check(tracks->queries, &bounds, err);
 }
 

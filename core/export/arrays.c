@@ -3,7 +3,7 @@
  * Both have a place for every sample, so nothing is left out; what is occluded is said in an array of its
  * own. No array is pickled.
  */
-#include "core/export/npz.h"
+#include "core/npz.h"
 #include "core/export/run.h"
 
 #include <errno.h>
@@ -18,12 +18,13 @@ static float to_tapvid(float value, int side)
     return (float)((double)value * TAPVID_SIDE / side);
 }
 
-static enum tt_status make_query_points(void *user, int64_t track, void *bytes, struct tt_error *err)
+static enum tt_status make_query_points(void *user, int64_t track, int one, void *bytes, struct tt_error *err)
 {
     const struct tt_export *run = user;
     const struct tt_query *query = &run->source->queries->points[run->query[track]];
     float *tyx = bytes;
 
+    (void)one;
     (void)err;
     tyx[0] = (float)query->frame;
     tyx[1] = to_tapvid(query->y, run->source->height);
@@ -31,12 +32,14 @@ static enum tt_status make_query_points(void *user, int64_t track, void *bytes, 
     return TT_OK;
 }
 
-static enum tt_status make_target_points(void *user, int64_t track, void *bytes, struct tt_error *err)
+static enum tt_status make_target_points(void *user, int64_t track, int one, void *bytes,
+                                         struct tt_error *err)
 {
     struct tt_export *run = user;
     float *xy = bytes;
     enum tt_status status = tt_export_row(run, (int)track, err);
 
+    (void)one;
     for (int64_t t = 0; t < run->frames && !status; t++) {
         xy[2 * t] = to_tapvid(run->row[t].x, run->source->width);
         xy[2 * t + 1] = to_tapvid(run->row[t].y, run->source->height);
@@ -44,12 +47,13 @@ static enum tt_status make_target_points(void *user, int64_t track, void *bytes,
     return status;
 }
 
-static enum tt_status make_occluded(void *user, int64_t track, void *bytes, struct tt_error *err)
+static enum tt_status make_occluded(void *user, int64_t track, int one, void *bytes, struct tt_error *err)
 {
     struct tt_export *run = user;
     bool *occluded = bytes;
     enum tt_status status = tt_export_row(run, (int)track, err);
 
+    (void)one;
     for (int64_t t = 0; t < run->frames && !status; t++)
         occluded[t] = run->row[t].occluded;
     return status;
@@ -62,12 +66,14 @@ enum tt_status tt_export_tapvid(struct tt_export *run, struct tt_error *err)
         {"query_points.npy",
          {.kind = 'f', .item_bytes = 4, .rank = 3, .shape = {1, n, 3}},
          n,
+         1,
          make_query_points},
         {"target_points.npy",
          {.kind = 'f', .item_bytes = 4, .rank = 4, .shape = {1, n, t, 2}},
          n,
+         1,
          make_target_points},
-        {"occluded.npy", {.kind = 'b', .item_bytes = 1, .rank = 3, .shape = {1, n, t}}, n, make_occluded},
+        {"occluded.npy", {.kind = 'b', .item_bytes = 1, .rank = 3, .shape = {1, n, t}}, n, 1, make_occluded},
     };
 
     return tt_npz_write(run->file, arrays, 3, run, err);
@@ -80,12 +86,13 @@ struct cotracker {
     struct tt_track_point *points;
 };
 
-static enum tt_status make_tracks(void *user, int64_t frame, void *bytes, struct tt_error *err)
+static enum tt_status make_tracks(void *user, int64_t frame, int one, void *bytes, struct tt_error *err)
 {
     struct cotracker *self = user;
     float *xy = bytes;
     enum tt_status status = tt_frames_read(&self->frames, frame, self->points, err);
 
+    (void)one;
     for (int i = 0; i < self->frames.tracks && !status; i++) {
         xy[2 * i] = self->points[i].x - 0.5f;
         xy[2 * i + 1] = self->points[i].y - 0.5f;
@@ -93,12 +100,13 @@ static enum tt_status make_tracks(void *user, int64_t frame, void *bytes, struct
     return status;
 }
 
-static enum tt_status make_visibility(void *user, int64_t frame, void *bytes, struct tt_error *err)
+static enum tt_status make_visibility(void *user, int64_t frame, int one, void *bytes, struct tt_error *err)
 {
     struct cotracker *self = user;
     bool *visible = bytes;
     enum tt_status status = tt_frames_read(&self->frames, frame, self->points, err);
 
+    (void)one;
     for (int i = 0; i < self->frames.tracks && !status; i++)
         visible[i] = !self->points[i].occluded;
     return status;
@@ -108,10 +116,15 @@ enum tt_status tt_export_cotracker(struct tt_export *run, struct tt_error *err)
 {
     const int64_t n = run->tracks, t = run->frames;
     const struct tt_npz_array arrays[] = {
-        {"pred_tracks.npy", {.kind = 'f', .item_bytes = 4, .rank = 4, .shape = {1, t, n, 2}}, t, make_tracks},
+        {"pred_tracks.npy",
+         {.kind = 'f', .item_bytes = 4, .rank = 4, .shape = {1, t, n, 2}},
+         t,
+         1,
+         make_tracks},
         {"pred_visibility.npy",
          {.kind = 'b', .item_bytes = 1, .rank = 3, .shape = {1, t, n}},
          t,
+         1,
          make_visibility},
     };
     struct cotracker self = {.points = calloc((size_t)n, sizeof *self.points)};

@@ -297,7 +297,8 @@ enum tt_status tt_export_write_file(struct tt_file *file, const struct tt_export
         return status;
     run = calloc(1, sizeof *run);
     if (run) {
-        run->file = run->text.file = file;
+        run->file = file;
+        tt_text_begin(&run->text, file);
         run->format = format;
         run->source = source;
         run->options = options;

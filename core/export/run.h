@@ -7,7 +7,7 @@
 #define TT_CORE_EXPORT_RUN_H
 
 #include "core/export.h"
-#include "core/export/text.h"
+#include "core/text.h"
 
 struct tt_export {
     struct tt_file *file;

@@ -55,9 +55,11 @@ static enum tt_status zero_times(void *user, int64_t first_frame, int frames, do
 #define tt_tracks_points    zero_points
 #define tt_array_members    big_array_members
 #define tt_tracks_write_npz big_tracks_write_npz
+#define tt_npz_write        big_npz_write
 enum tt_status big_tracks_write_npz(struct tt_file *file, const struct tt_tracks *tracks,
                                     struct tt_error *err);
 extern const char *const big_array_members[TT_ARRAYS];
+#include "core/npz.c"
 #include "core/trackfile_npz.c"
 #undef tt_tracks_points
 

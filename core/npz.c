@@ -1,12 +1,13 @@
-/* core/export/npz.c: an uncompressed .npz of arrays that are made piece by piece, with libzip.
+/* core/npz.c: an uncompressed .npz of arrays that are made piece by piece, with libzip.
  *
- * Each member is a zip source that makes its next part when libzip asks for bytes; the archive is a zip
- * source that writes into the tt_file at offsets. Times are fixed: equal data gives equal bytes.
+ * Each member is a zip source that makes its bytes when libzip asks for them: a header, then part after part
+ * of the array. Sizes are known beforehand, so only a member beyond 4 GiB is written as ZIP64. The archive
+ * itself is a zip source that writes into the tt_file at offsets.
  *
  * Fails: the first failure of a part or a write is kept in archive.err, since libzip only knows errno-like
  * codes; every later callback fails at once.
  */
-#include "core/export/npz.h"
+#include "core/npz.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -28,7 +29,7 @@ struct archive {
 struct member {
     struct archive *archive;
     const struct tt_npz_array *array;
-    int64_t next; /* part */
+    int64_t next; /* part that is made next */
     size_t part_bytes, taken, made;
     char *chunk;
 };
@@ -38,6 +39,22 @@ static zip_int64_t fail_archive(struct archive *archive)
     archive->status = archive->err.status;
     zip_error_set(&archive->zip_error, ZIP_ER_WRITE, EIO);
     return -1;
+}
+
+static enum tt_status make_chunk(struct member *member)
+{
+    const struct tt_npz_array *array = member->array;
+    int64_t left = array->parts - member->next;
+    int count = left < array->at_a_time ? (int)left : array->at_a_time;
+    enum tt_status status =
+        array->make(member->archive->user, member->next, count, member->chunk, &member->archive->err);
+
+    if (!status) {
+        member->next += count;
+        member->taken = 0;
+        member->made = (size_t)count * member->part_bytes;
+    }
+    return status;
 }
 
 static zip_int64_t read_member(struct member *member, char *out, zip_uint64_t size)
@@ -51,11 +68,8 @@ static zip_int64_t read_member(struct member *member, char *out, zip_uint64_t si
         if (count == 0 && member->next == member->array->parts)
             break;
         if (count == 0) {
-            if (archive->status ||
-                member->array->make(archive->user, member->next++, member->chunk, &archive->err))
+            if (archive->status || make_chunk(member))
                 return fail_archive(archive);
-            member->taken = 0;
-            member->made = member->part_bytes;
             continue;
         }
         count = count < size - filled ? count : (size_t)(size - filled);
@@ -118,7 +132,7 @@ static int add_member(zip_t *zip, struct archive *archive, const struct tt_npz_a
         member->archive = archive;
         member->array = array;
         member->part_bytes = (size_t)(tt_npy_data_bytes(&array->npy) / array->parts);
-        member->chunk = malloc(member->part_bytes + TT_NPY_HEADER_BYTES);
+        member->chunk = malloc(member->part_bytes * (size_t)array->at_a_time + TT_NPY_HEADER_BYTES);
     }
     if (!member || !member->chunk) {
         free(member);

@@ -1,8 +1,8 @@
-/* core/export/text.c: buffered text on its way into a tt_file.
+/* core/text.c: buffered text on its way into a tt_file.
  *
  * Fails: as the disk does; see text.h.
  */
-#include "core/export/text.h"
+#include "core/text.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -16,6 +16,13 @@ static void flush(struct tt_text *text)
 {
     if (!text->status)
         text->status = tt_file_write(text->file, text->bytes, text->used, &text->err);
+    text->used = 0;
+}
+
+void tt_text_begin(struct tt_text *text, struct tt_file *file)
+{
+    text->file = file;
+    text->status = TT_OK;
     text->used = 0;
 }
 

@@ -1,10 +1,10 @@
-/* core/export/text.h: buffered text on its way into a tt_file.
+/* core/text.h: buffered text on its way into a tt_file.
  *
  * The first failure is kept; nothing is written after it. printf writes numbers in the C locale, which the
  * programs never leave.
  */
-#ifndef TT_CORE_EXPORT_TEXT_H
-#define TT_CORE_EXPORT_TEXT_H
+#ifndef TT_CORE_TEXT_H
+#define TT_CORE_TEXT_H
 
 #include "core/fsio.h"
 #include "core/status.h"
@@ -13,7 +13,7 @@
 
 enum { TT_TEXT_BYTES = 1 << 16 };
 
-/* All zero but for file is empty. Borrows file. */
+/* Borrows file. */
 struct tt_text {
     struct tt_file *file;
     enum tt_status status;
@@ -21,6 +21,8 @@ struct tt_text {
     size_t used;
     char bytes[TT_TEXT_BYTES];
 };
+
+void tt_text_begin(struct tt_text *text, struct tt_file *file);
 
 /* At most 500 bytes at a time. */
 void tt_put(struct tt_text *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
