@@ -10,7 +10,7 @@ import threading
 import time
 
 from daemon_tools import DaemonFolder, wait_for
-from programs import BIN, main, run
+from programs import BIN, main, run, sanitized
 
 
 class Signals(DaemonFolder):
@@ -305,7 +305,8 @@ class Socket(DaemonFolder):
         self.assertAllDone(daemon, ["v.mp4"])
         with open(f"/proc/{daemon.process.pid}/status") as file:
             resident_kb = next(int(line.split()[1]) for line in file if line.startswith("VmRSS"))
-        self.assertLess(resident_kb, 60000)
+        if not sanitized("tiletrackd"):  # a sanitizer keeps memory aside
+            self.assertLess(resident_kb, 60000)
         for client in idle + deaf:
             client.close()
         fds = f"/proc/{daemon.process.pid}/fd"
