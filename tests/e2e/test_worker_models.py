@@ -3,7 +3,7 @@ import os
 import pathlib
 import shutil
 
-from programs import main
+from programs import main, sanitized
 from test_worker import LOST, Scripted
 from worker_tools import BAD_INPUT, CANCELLED, INTERRUPTED, MODEL, RESTART_WORKER, RETRY_LATER
 
@@ -41,7 +41,8 @@ class Models(Scripted):
                          int(status.split("RssAnon:")[1].split()[0])))
         self.assertEqual(used[-1][:2], used[9][:2])
         self.assertEqual(used[-1][1], 1)  # one model is mapped at a time
-        self.assertLess(used[-1][2], used[9][2] + 2000, used)  # kB
+        if not sanitized("tiletrack-worker"):  # which keeps memory aside
+            self.assertLess(used[-1][2], used[9][2] + 2000, used)  # kB
 
     def test_none_of_that_name(self):
         w = self.start()
