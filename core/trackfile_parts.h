@@ -57,6 +57,12 @@ size_t tt_npy_write_header(char out[TT_NPY_HEADER_BYTES], const struct tt_npy *n
  * type that track files do not have. text ends in a NUL. */
 bool tt_npy_parse_header(struct tt_npy *npy, const char *text);
 
+/* The heading and one row of a .csv track file; label: NULL where points have none. */
+struct tt_text;
+void tt_tracks_put_csv_heading(struct tt_text *text, bool labelled);
+void tt_tracks_put_csv_row(struct tt_text *text, int query, const char *label, int64_t frame, double time_s,
+                           const struct tt_track_point *point);
+
 enum tt_status tt_tracks_write_npz(struct tt_file *file, const struct tt_tracks *tracks,
                                    struct tt_error *err);
 enum tt_status tt_tracks_write_csv(struct tt_file *file, const struct tt_tracks *tracks,

@@ -61,15 +61,17 @@ static enum tt_status close_writer(struct writer *writer, struct tt_error *err)
 
 /* --- CSV ------------------------------------------------------------------------------------- */
 
-static void put_csv_row(struct writer *writer, int query, int64_t frame, double time_s,
-                        const struct tt_track_point *point)
+void tt_tracks_put_csv_heading(struct tt_text *text, bool labelled)
 {
-    const struct tt_queries *queries = writer->tracks->queries;
-    struct tt_text *text = &writer->text;
+    tt_put(text, "query,%sframe,time_s,x,y,occluded,confidence\n", labelled ? "label," : "");
+}
 
+void tt_tracks_put_csv_row(struct tt_text *text, int query, const char *label, int64_t frame, double time_s,
+                           const struct tt_track_point *point)
+{
     tt_put(text, "%d,", query);
-    if (queries->labels) {
-        tt_put_csv_string(text, queries->labels[query]);
+    if (label) {
+        tt_put_csv_string(text, label);
         tt_put(text, ",");
     }
     tt_put(text, "%lld,", (long long)frame);
@@ -87,19 +89,21 @@ enum tt_status tt_tracks_write_csv(struct tt_file *file, const struct tt_tracks 
 {
     struct writer *writer = open_writer(file, tracks, err);
     struct tt_block block = {.query = 0};
+    char *const *labels = tracks->queries->labels;
     struct tt_text *text;
 
     if (!writer)
         return TT_RETRY_LATER;
     text = &writer->text;
-    tt_put(text, "query,%sframe,time_s,x,y,occluded,confidence\n", tracks->queries->labels ? "label," : "");
+    tt_tracks_put_csv_heading(text, labels);
     while (!text->status && tt_block_next(&block, tracks->queries->count, tracks->frames)) {
         read_block(writer, &block);
         read_times(writer, block.frame, block.frames);
         for (int q = 0; q < block.queries && !text->status; q++)
             for (int t = 0; t < block.frames; t++)
-                put_csv_row(writer, block.query + q, block.frame + t, writer->time_s[t],
-                            &writer->points[(size_t)q * (size_t)block.frames + (size_t)t]);
+                tt_tracks_put_csv_row(text, block.query + q, labels ? labels[block.query + q] : NULL,
+                                      block.frame + t, writer->time_s[t],
+                                      &writer->points[(size_t)q * (size_t)block.frames + (size_t)t]);
     }
     return close_writer(writer, err);
 }

@@ -2,6 +2,7 @@
  * occluded; with only_visible those are left out, as an empty field, a missing row or null.
  */
 #include "core/export/run.h"
+#include "core/trackfile_parts.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -10,33 +11,18 @@
 
 enum tt_status tt_export_csv(struct tt_export *run, struct tt_error *err)
 {
-    struct tt_text *text = &run->text;
     const bool labelled = run->source->queries->labels;
     enum tt_status status = TT_OK;
 
-    tt_put(text, "query,%sframe,time_s,x,y,occluded,confidence\n", labelled ? "label," : "");
+    tt_tracks_put_csv_heading(&run->text, labelled);
     for (int i = 0; i < run->tracks && !status; i++) {
-        status = tt_export_row(run, i, err);
-        for (int64_t t = 0; t < run->frames && !status; t++) {
-            const struct tt_track_point *point = &run->row[t];
+        const char *label = labelled ? tt_export_label(run, i) : NULL;
 
-            if (point->occluded && run->options->only_visible)
-                continue;
-            tt_put(text, "%d,", run->query[i]);
-            if (labelled) {
-                tt_put_csv_string(text, tt_export_label(run, i));
-                tt_put(text, ",");
-            }
-            tt_put(text, "%lld,", (long long)(run->first_frame + t));
-            tt_put_double(text, run->time_s[t]);
-            tt_put(text, ",");
-            tt_put_float(text, point->x);
-            tt_put(text, ",");
-            tt_put_float(text, point->y);
-            tt_put(text, point->occluded ? ",1," : ",0,");
-            tt_put_float(text, point->confidence);
-            tt_put(text, "\n");
-        }
+        status = tt_export_row(run, i, err);
+        for (int64_t t = 0; t < run->frames && !status; t++)
+            if (!run->row[t].occluded || !run->options->only_visible)
+                tt_tracks_put_csv_row(&run->text, run->query[i], label, run->first_frame + t, run->time_s[t],
+                                      &run->row[t]);
     }
     return status;
 }
