@@ -83,7 +83,6 @@ enum {
 /* clang-format off */
 #define CLI_DEVICE_OPTIONS                                                                                   \
     {"device", required_argument, NULL, CLI_OPT_DEVICE},                                                     \
-    {"backend", required_argument, NULL, CLI_OPT_DEVICE}, /* its name before there was a choice of GPUs */   \
     {"model", required_argument, NULL, CLI_OPT_MODEL},                                                       \
     {"precision", required_argument, NULL, CLI_OPT_PRECISION},                                               \
     {"arch", required_argument, NULL, CLI_OPT_ARCH},                                                         \

@@ -25,7 +25,7 @@ def demo_figures(way, folder):
     import points
 
     tracks = folder / f"demo-{way}.npz"
-    subprocess.run([truth.BIN / "tiletrack", "track", "--backend", "cpu", "--quiet", "--resize", way, "-o", tracks,
+    subprocess.run([truth.BIN / "tiletrack", "track", "--device", "cpu", "--quiet", "--resize", way, "-o", tracks,
                     CLIP / "demo.mp4"], check=True, stdin=subprocess.DEVNULL)  # fmt: skip
     return points.measure(points.load(tracks), points.load(CLIP / "demo.truth.npz"))
 

@@ -82,7 +82,7 @@ def tiletrack(window, folder, options):
     """Tracks [N, frames, 2] by the real program."""
     queries, result = folder / f"{window.name}.csv", folder / f"{window.name}.npz"
     queries.write_text("frame,x,y\n" + "".join(f"{t},{x:.4f},{y:.4f}\n" for t, x, y in window.queries))
-    subprocess.run([BIN / "tiletrack", "track", "--backend", "cpu", "--quiet", "--max-frames", str(window.frames), "--queries",
+    subprocess.run([BIN / "tiletrack", "track", "--device", "cpu", "--quiet", "--max-frames", str(window.frames), "--queries",
                     queries, "-o", result, *options, "--", cut(window, folder)], check=True, stdin=subprocess.DEVNULL)  # fmt: skip
     with np.load(result, allow_pickle=False) as file:
         tracks, size = file["tracks"], tuple(int(n) for n in file["frame_size"])

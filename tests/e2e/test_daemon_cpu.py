@@ -102,7 +102,7 @@ class Whole(DaemonFolder):
 
     def same_as_by_hand(self, daemon, name):
         output = daemon.events("job_done", file=name)[0]["output"]
-        self.assertExit(run("track", "--backend", "cpu", "--threads", 1, "--model", MODEL, "--grid", 2, "-q",
+        self.assertExit(run("track", "--device", "cpu", "--threads", 1, "--model", MODEL, "--grid", 2, "-q",
                             SHARED / "videos" / name, "-o", self.folder / "own.npz"), 0)
         with np.load(self.folder / "own.npz") as own, np.load(daemon.path("tracks", output)) as theirs:
             for array in ("tracks", "occluded", "confidence", "query_points", "time_s"):

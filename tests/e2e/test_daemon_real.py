@@ -261,7 +261,7 @@ class Videos(Real):
         self.assertExit(run("submit", "--spool", daemon.spool, video), 0)
         daemon.event("job_done", seconds=300)
         wait_for(lambda: daemon.names("done") == ["v.mkv", "v.queries.csv"], "the input and its queries are in done/")
-        self.assertExit(run("track", "--backend", "cpu", "--threads", 1, "--model", MODEL, "-q", video,
+        self.assertExit(run("track", "--device", "cpu", "--threads", 1, "--model", MODEL, "-q", video,
                             "-o", self.folder / "own.npz"), 0)
         with np.load(self.folder / "own.npz") as own, np.load(daemon.path("tracks", "v.tracks.npz")) as theirs:
             for array in ("tracks", "occluded", "confidence", "query_points", "time_s"):

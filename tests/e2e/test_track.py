@@ -149,7 +149,7 @@ class Usage(Folder):
         self.assertExit(run(), 2)
         self.assertExit(run("frobnicate"), 2)
         self.assertExit(run("track"), 2)
-        for bad in (["--grid", "0"], ["--grid", "x"], ["--format", "exr"], ["--backend", "tpu"], ["--nonsense"], ["--device", "cuda:"],
+        for bad in (["--grid", "0"], ["--grid", "x"], ["--format", "exr"], ["--device", "tpu"], ["--nonsense"], ["--device", "cuda:"],
                     ["--precision", "fp8"], ["--arch", "sm_10"], ["--tile-frames", "48"],
                     ["--threads", "0"], ["--frame", "-1"], ["--max-frames", "0"], ["-o", ""],
                     ["--queries", "p.csv", "--grid", "4"]):

@@ -17,7 +17,7 @@ class Demo(unittest.TestCase):
     def test_figures_and_sheet(self):
         with tempfile.TemporaryDirectory() as folder:
             tracks, sheet = pathlib.Path(folder) / "demo.tracks.npz", pathlib.Path(folder) / "demo.png"
-            subprocess.run([TILETRACK, "track", "--backend", "cpu", "--quiet", "-o", tracks, CLIP / "demo.mp4"], check=True,
+            subprocess.run([TILETRACK, "track", "--device", "cpu", "--quiet", "-o", tracks, CLIP / "demo.mp4"], check=True,
                            stdin=subprocess.DEVNULL)  # fmt: skip
             report = [CLIP / "report.py", CLIP / "demo.mp4", tracks, CLIP / "demo.truth.npz", sheet]
             figures = json.loads(subprocess.run([*report, "--json"], check=True, stdout=subprocess.PIPE).stdout)
