@@ -9,7 +9,7 @@
  * could have caused it decides between TT_BAD_INPUT and TT_RETRY_LATER (see tell_death).
  */
 #include "core/decoder.h"
-#include "core/decoder_wire.h"
+#include "core/decoder_parts.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -28,20 +28,6 @@
 #include <unistd.h>
 
 enum { CREDIT_BATCH = 8 }; /* slots given back in one message */
-
-struct tt_decoder {
-    struct tt_decoder_options options;
-    pid_t pid; /* 0 once reaped */
-    int control;
-    uint8_t *ring; /* mapped read-only */
-    size_t ring_bytes;
-    struct tt_wire_state wire;
-    struct tt_video_info info;
-    int used; /* slots that are read and not given back yet */
-    bool truncated;
-    char *warnings[TT_WIRE_MAX_WARNINGS];
-    struct tt_error failure; /* .status is TT_OK as long as nothing failed */
-};
 
 static int64_t nanoseconds(clockid_t clock)
 {
@@ -241,6 +227,7 @@ static enum tt_status send_request(struct tt_decoder *d, struct tt_error *err)
         .threads = d->options.threads,
         .resize = d->options.resize,
         .cpu_seconds = d->options.cpu_seconds,
+        .patches = d->wire.patches,
     };
     if (send(d->control, &message, bytes, MSG_NOSIGNAL | MSG_DONTWAIT) != (ssize_t)bytes)
         return tt_fail_errno(err, TT_RETRY_LATER, errno, "send the request to the decoder");
@@ -256,9 +243,21 @@ static enum tt_status check_options(const struct tt_decoder_options *o, struct t
     return TT_OK;
 }
 
-/* Starts a child; its first message is still to come. */
-static enum tt_status start(struct tt_decoder **decoder, int fd, const struct tt_decoder_options *options,
-                            bool mask, struct tt_error *err)
+static size_t ring_bytes(const struct tt_decoder_options *options, enum tt_decoder_task task)
+{
+    switch (task) {
+    case TT_DECODE_MASK:
+        return (size_t)options->max_pixels;
+    case TT_DECODE_PATCHES:
+        return (size_t)TT_CUT_BATCH * TT_CUT_BYTES;
+    case TT_DECODE_VIDEO:
+        break;
+    }
+    return (size_t)TT_DECODER_SLOTS * TT_FRAME_BYTES;
+}
+
+enum tt_status tt_decoder_start(struct tt_decoder **decoder, int fd, const struct tt_decoder_options *options,
+                                enum tt_decoder_task task, struct tt_error *err)
 {
     char program[PATH_MAX];
     int pair[2] = {-1, -1}, ring = -1, rc;
@@ -269,9 +268,11 @@ static enum tt_status start(struct tt_decoder **decoder, int fd, const struct tt
         return tt_fail(err, TT_RETRY_LATER, "no memory for a decoder");
     d->options = options ? *options : TT_DECODER_DEFAULTS;
     d->control = -1;
-    d->wire = (struct tt_wire_state){
-        .mask = mask, .max_pixels = d->options.max_pixels, .max_frames = d->options.max_frames};
-    d->ring_bytes = mask ? (size_t)d->options.max_pixels : (size_t)TT_DECODER_SLOTS * TT_FRAME_BYTES;
+    d->wire = (struct tt_wire_state){.mask = task == TT_DECODE_MASK,
+                                     .patches = task == TT_DECODE_PATCHES,
+                                     .max_pixels = d->options.max_pixels,
+                                     .max_frames = d->options.max_frames};
+    d->ring_bytes = ring_bytes(&d->options, task);
     if ((status = check_options(&d->options, err)) || (status = check_file(fd, err)) ||
         (status = find_program(program, d->options.program, err)) ||
         (status = make_ring(&ring, &d->ring, d->ring_bytes, err)))
@@ -302,9 +303,7 @@ out:
 
 /* ---- ending -------------------------------------------------------------------------------------------- */
 
-/* Kills the child if it has not ended by itself, and reaps it. Returns its wait status; -1: somebody else
- * reaped it. A child that is already dying keeps the status that it is dying of. */
-static int reap(struct tt_decoder *d)
+int tt_decoder_reap(struct tt_decoder *d)
 {
     int wait_status = -1;
 
@@ -324,7 +323,7 @@ static int reap(struct tt_decoder *d)
  * at fault; SIGKILL comes from outside (it cannot send it to itself, and its own limits send others). */
 static enum tt_status tell_death(struct tt_decoder *d, struct tt_error *err)
 {
-    int how = reap(d);
+    int how = tt_decoder_reap(d);
     enum tt_status blame = d->wire.hello ? TT_BAD_INPUT : TT_REFUSE;
     int signal_number;
 
@@ -352,7 +351,7 @@ static enum tt_status tell_stall(struct tt_decoder *d, int64_t cpu_ns, struct tt
     double cpu_s = (double)(child_nanoseconds(d->pid) - cpu_ns) * 1e-9;
     const char *what = d->wire.mask ? "mask" : "frame";
 
-    reap(d);
+    tt_decoder_reap(d);
     if (cpu_s < 0.1 * d->options.stall_seconds)
         return tt_fail(err, TT_RETRY_LATER,
                        "the decoder gave no %s for %d s and hardly ran (%.1f s): storage or host stand still",
@@ -365,7 +364,7 @@ void tt_decoder_close(struct tt_decoder *d)
 {
     if (!d)
         return;
-    reap(d);
+    tt_decoder_reap(d);
     if (d->control >= 0)
         close(d->control);
     if (d->ring)
@@ -429,9 +428,7 @@ static enum tt_status keep_warning(struct tt_decoder *d, const char *text, struc
     return TT_OK;
 }
 
-/* The next message that is neither hello nor a warning. Errors of the child become this call's. On any
- * failure the child is dead and the failure is kept. */
-static enum tt_status next_news(struct tt_decoder *d, struct tt_wire_message *message, struct tt_error *err)
+enum tt_status tt_decoder_news(struct tt_decoder *d, struct tt_wire_message *message, struct tt_error *err)
 {
     int64_t deadline_ns = nanoseconds(CLOCK_MONOTONIC) + (int64_t)d->options.stall_seconds * 1000000000;
     int64_t cpu_ns = child_nanoseconds(d->pid);
@@ -446,7 +443,7 @@ static enum tt_status next_news(struct tt_decoder *d, struct tt_wire_message *me
         status =
             tt_fail(&d->failure, (enum tt_status)message->body.text.status, "%s", message->body.text.text);
     if (status) {
-        reap(d);
+        tt_decoder_reap(d);
         if (err)
             *err = d->failure;
     }
@@ -460,7 +457,7 @@ static enum tt_status give_credit(struct tt_decoder *d, struct tt_error *err)
 
     if (send(d->control, &credit, sizeof credit, MSG_NOSIGNAL | MSG_DONTWAIT) < 0) {
         if (errno == EAGAIN || errno == ENOBUFS) {
-            reap(d);
+            tt_decoder_reap(d);
             return tt_fail(err, TT_BAD_INPUT, "the decoder does not take what is sent to it");
         }
         if (errno != EPIPE && errno != ECONNRESET && errno != ECONNREFUSED)
@@ -471,16 +468,17 @@ static enum tt_status give_credit(struct tt_decoder *d, struct tt_error *err)
     return TT_OK;
 }
 
-enum tt_status tt_decoder_open(struct tt_decoder **decoder, int video_fd,
-                               const struct tt_decoder_options *options, struct tt_error *err)
+static enum tt_status open_task(struct tt_decoder **decoder, int video_fd,
+                                const struct tt_decoder_options *options, enum tt_decoder_task task,
+                                struct tt_error *err)
 {
     struct tt_decoder *d;
     struct tt_wire_message message;
-    enum tt_status status = start(&d, video_fd, options, false, err);
+    enum tt_status status = tt_decoder_start(&d, video_fd, options, task, err);
 
     if (status)
         return status;
-    status = next_news(d, &message, err);
+    status = tt_decoder_news(d, &message, err);
     if (status) {
         tt_decoder_close(d);
         return status;
@@ -488,6 +486,18 @@ enum tt_status tt_decoder_open(struct tt_decoder **decoder, int video_fd,
     d->info = message.body.info; /* tt_wire_accept lets nothing else come first */
     *decoder = d;
     return TT_OK;
+}
+
+enum tt_status tt_decoder_open(struct tt_decoder **decoder, int video_fd,
+                               const struct tt_decoder_options *options, struct tt_error *err)
+{
+    return open_task(decoder, video_fd, options, TT_DECODE_VIDEO, err);
+}
+
+enum tt_status tt_decoder_open_patches(struct tt_decoder **decoder, int video_fd,
+                                       const struct tt_decoder_options *options, struct tt_error *err)
+{
+    return open_task(decoder, video_fd, options, TT_DECODE_PATCHES, err);
 }
 
 enum tt_status tt_decoder_read(struct tt_decoder *d, uint8_t *rgb, double *time_s, int wanted, int *got,
@@ -503,7 +513,7 @@ enum tt_status tt_decoder_read(struct tt_decoder *d, uint8_t *rgb, double *time_
         return d->failure.status;
     }
     while (*got < wanted && !d->wire.over) {
-        status = next_news(d, &message, err);
+        status = tt_decoder_news(d, &message, err);
         if (status)
             return status;
         if (message.header.type == TT_WIRE_END) {
@@ -551,11 +561,11 @@ enum tt_status tt_decoder_mask(int png_fd, const struct tt_decoder_options *opti
     struct tt_wire_message message;
     uint8_t *copy;
     size_t pixels;
-    enum tt_status status = start(&d, png_fd, options, true, err);
+    enum tt_status status = tt_decoder_start(&d, png_fd, options, TT_DECODE_MASK, err);
 
     if (status)
         return status;
-    status = next_news(d, &message, err);
+    status = tt_decoder_news(d, &message, err);
     if (status)
         goto out;
     pixels = (size_t)message.body.mask.width * (size_t)message.body.mask.height; /* <= ring_bytes */

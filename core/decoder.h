@@ -104,6 +104,43 @@ bool tt_decoder_truncated(const struct tt_decoder *decoder);
 /* One line each, for people; complete after the end. Borrowed (until the next read or close). */
 const char *const *tt_decoder_warnings(const struct tt_decoder *decoder, int *count);
 
+/* ---- patches: pieces of the frames as they are stored, not resized ---- */
+
+enum {
+    TT_CUT_SIZE = 64, /* pixels a side */
+    TT_CUT_BYTES = TT_CUT_SIZE * TT_CUT_SIZE,
+    TT_CUT_LEVELS = 6, /* of the pyramid */
+    TT_CUT_BATCH = 256,
+};
+
+/* Which patch: of pyramid level `level`, whose pixel (i, j) is the mean over the stored pixels
+ * [i << level, (i + 1) << level) × [j << level, (j + 1) << level), the pixels [x, x + TT_CUT_SIZE) ×
+ * [y, y + TT_CUT_SIZE). What lies outside of the picture is as the nearest pixel inside. */
+struct tt_cut_place {
+    int32_t x, y, level;
+};
+
+/* A frame that patches can be taken from. */
+struct tt_picture {
+    int64_t index;
+    double time_s;         /* as tt_decoder_read gives it */
+    int32_t width, height; /* as stored; positions of patches are in these */
+};
+
+/* As tt_decoder_open, but for tt_decoder_next and tt_decoder_cut instead of tt_decoder_read; resize counts
+ * for nothing. The child holds one frame, whatever the video's length. */
+enum tt_status tt_decoder_open_patches(struct tt_decoder **decoder, int video_fd,
+                                       const struct tt_decoder_options *options, struct tt_error *err);
+
+/* The next frame, in order of presentation; *got: false behind the last. Errors as tt_decoder_read. */
+enum tt_status tt_decoder_next(struct tt_decoder *decoder, struct tt_picture *picture, bool *got,
+                               struct tt_error *err);
+
+/* Cuts patches out of the frame that tt_decoder_next gave: patches: out, [count][64][64], grey (luma), 8
+ * bits. TT_REFUSE: no frame, or a level outside 0..TT_CUT_LEVELS-1; others as tt_decoder_read. */
+enum tt_status tt_decoder_cut(struct tt_decoder *decoder, const struct tt_cut_place *places, int count,
+                              uint8_t *patches, struct tt_error *err);
+
 /* The child's process id, for tests and logs; 0 once it is reaped. */
 pid_t tt_decoder_pid(const struct tt_decoder *decoder);
 

@@ -12,10 +12,16 @@
 int tt_wire_body_bytes(int type)
 {
     static const int bytes[TT_WIRE_TYPES] = {
-        [TT_WIRE_REQUEST] = sizeof(struct tt_wire_request), [TT_WIRE_HELLO] = 0,
-        [TT_WIRE_INFO] = sizeof(struct tt_video_info),      [TT_WIRE_FRAME] = sizeof(struct tt_wire_frame),
-        [TT_WIRE_WARNING] = sizeof(struct tt_wire_text),    [TT_WIRE_END] = sizeof(struct tt_wire_end),
-        [TT_WIRE_ERROR] = sizeof(struct tt_wire_text),      [TT_WIRE_MASK] = sizeof(struct tt_wire_mask),
+        [TT_WIRE_REQUEST] = sizeof(struct tt_wire_request),
+        [TT_WIRE_HELLO] = 0,
+        [TT_WIRE_INFO] = sizeof(struct tt_video_info),
+        [TT_WIRE_FRAME] = sizeof(struct tt_wire_frame),
+        [TT_WIRE_WARNING] = sizeof(struct tt_wire_text),
+        [TT_WIRE_END] = sizeof(struct tt_wire_end),
+        [TT_WIRE_ERROR] = sizeof(struct tt_wire_text),
+        [TT_WIRE_MASK] = sizeof(struct tt_wire_mask),
+        [TT_WIRE_PICTURE] = sizeof(struct tt_wire_picture),
+        [TT_WIRE_PATCHES] = sizeof(struct tt_wire_patches),
     };
 
     return type >= TT_WIRE_REQUEST && type < TT_WIRE_TYPES ? bytes[type] : -1;
@@ -70,11 +76,29 @@ static bool is_info(const struct tt_video_info *info, int64_t max_pixels)
            is_printed(info->transfer, sizeof info->transfer) && is_printed(info->range, sizeof info->range);
 }
 
+/* The next frame or picture may have this number and time. */
+static bool is_next(const struct tt_wire_state *state, int64_t index, double time_s)
+{
+    return index == state->frames && index < state->max_frames && isfinite(time_s) &&
+           (state->frames == 0 || time_s >= state->last_time_s);
+}
+
 static bool is_frame(const struct tt_wire_state *state, const struct tt_wire_frame *frame)
 {
-    return frame->index == state->frames && frame->index < state->max_frames &&
-           state->in_flight < TT_DECODER_SLOTS && isfinite(frame->time_s) &&
-           (state->frames == 0 || frame->time_s >= state->last_time_s);
+    return !state->patches && state->in_flight < TT_DECODER_SLOTS &&
+           is_next(state, frame->index, frame->time_s);
+}
+
+static bool is_picture(const struct tt_wire_state *state, const struct tt_wire_picture *picture)
+{
+    return state->patches && state->ordered == 0 && is_next(state, picture->index, picture->time_s) &&
+           is_size(picture->width, picture->height, state->max_pixels);
+}
+
+static bool is_patches(const struct tt_wire_state *state, const struct tt_wire_patches *patches)
+{
+    return state->patches && state->ordered > 0 && patches->count == state->ordered &&
+           patches->index == state->frames - 1 && patches->zero == 0;
 }
 
 static bool is_error(const struct tt_wire_state *state, const struct tt_wire_text *error)
@@ -104,7 +128,8 @@ static bool is_expected(const struct tt_wire_state *state, const struct tt_wire_
         return state->hello && state->warnings < TT_WIRE_MAX_WARNINGS && message->body.text.status == TT_OK &&
                is_printed(message->body.text.text, sizeof message->body.text.text);
     case TT_WIRE_END:
-        return streaming && state->frames > 0 && message->body.end.frames == state->frames &&
+        return streaming && state->frames > 0 && state->ordered == 0 &&
+               message->body.end.frames == state->frames &&
                (message->body.end.truncated == 0 || message->body.end.truncated == 1) &&
                message->body.end.zero == 0;
     case TT_WIRE_ERROR:
@@ -112,6 +137,10 @@ static bool is_expected(const struct tt_wire_state *state, const struct tt_wire_
     case TT_WIRE_MASK:
         return state->hello && state->mask &&
                is_size(message->body.mask.width, message->body.mask.height, state->max_pixels);
+    case TT_WIRE_PICTURE:
+        return streaming && is_picture(state, &message->body.picture);
+    case TT_WIRE_PATCHES:
+        return streaming && is_patches(state, &message->body.patches);
     case TT_WIRE_REQUEST:
     case TT_WIRE_TYPES:
         break;
@@ -132,6 +161,13 @@ static void move_on(struct tt_wire_state *state, const struct tt_wire_message *m
         state->frames++;
         state->in_flight++;
         state->last_time_s = message->body.frame.time_s;
+        break;
+    case TT_WIRE_PICTURE:
+        state->frames++;
+        state->last_time_s = message->body.picture.time_s;
+        break;
+    case TT_WIRE_PATCHES:
+        state->ordered = 0;
         break;
     case TT_WIRE_WARNING:
         state->warnings++;

@@ -3,13 +3,17 @@
  * One message is one packet of a SOCK_SEQPACKET pair: a header and the body of its type, exactly that many
  * bytes. Both ends run on one machine, so numbers are in its own byte order.
  *
- *     parent -> child   request (first, before the child confines itself), then credits: an int32_t, the
- *                       number of ring slots that are free again
+ *     parent -> child   request (first, before the child confines itself), then
+ *                       a video: credits, an int32_t, the number of ring slots that are free again
+ *                       patches: orders, struct tt_wire_order
  *     child -> parent   hello warning* info (frame | warning)* (end | error)     a video
  *                       hello warning* (mask | error)                            a mask
+ *                       hello warning* info (picture | patches | warning)* (end | error)     patches
  *
- * Frame n lies in slot n % TT_DECODER_SLOTS of the ring. The child begins with a credit for every slot. The
- * parent trusts nothing: tt_wire_accept is given each packet and refuses what is not exactly this.
+ * Frame n lies in slot n % TT_DECODER_SLOTS of the ring. The child begins with a credit for every slot. With
+ * patches the child holds one picture at a time: it cuts what it is ordered to out of it, in the order's
+ * order and from the ring's beginning, and decodes the next one at an order of none. The parent trusts
+ * nothing: tt_wire_accept is given each packet and refuses what is not exactly this.
  */
 #ifndef TT_CORE_DECODER_WIRE_H
 #define TT_CORE_DECODER_WIRE_H
@@ -21,7 +25,7 @@
 
 enum {
     TT_WIRE_MAGIC = 0x54544431, /* "TTD1" */
-    TT_WIRE_VERSION = 1,
+    TT_WIRE_VERSION = 2,
     TT_WIRE_TEXT_BYTES = 480, /* with the NUL */
     TT_WIRE_MAX_WARNINGS = 64,
 };
@@ -38,6 +42,8 @@ enum tt_wire_type {
     TT_WIRE_END,
     TT_WIRE_ERROR,
     TT_WIRE_MASK,
+    TT_WIRE_PICTURE,
+    TT_WIRE_PATCHES,
     TT_WIRE_TYPES
 };
 
@@ -51,7 +57,7 @@ struct tt_wire_header {
 
 struct tt_wire_request {
     int64_t max_pixels, max_frames, memory_bytes, ring_bytes;
-    int32_t parent_pid, mask, threads, resize, cpu_seconds, zero;
+    int32_t parent_pid, mask, threads, resize, cpu_seconds, patches;
 };
 
 struct tt_wire_frame {
@@ -73,6 +79,25 @@ struct tt_wire_mask {
     int32_t width, height;
 };
 
+/* A picture that patches may now be ordered from. */
+struct tt_wire_picture {
+    int64_t index;
+    double time_s;
+    int32_t width, height; /* as stored */
+};
+
+/* What was ordered lies in the ring. */
+struct tt_wire_patches {
+    int64_t index; /* of the picture */
+    int32_t count, zero;
+};
+
+/* Sent without a header and without the places that are not used. */
+struct tt_wire_order {
+    int32_t count, zero; /* 0..TT_CUT_BATCH; 0: the next picture */
+    struct tt_cut_place places[TT_CUT_BATCH];
+};
+
 struct tt_wire_message {
     struct tt_wire_header header;
     union {
@@ -82,6 +107,8 @@ struct tt_wire_message {
         struct tt_wire_text text; /* warning and error */
         struct tt_wire_end end;
         struct tt_wire_mask mask;
+        struct tt_wire_picture picture;
+        struct tt_wire_patches patches;
     } body;
 };
 
@@ -95,12 +122,14 @@ size_t tt_wire_begin(struct tt_wire_message *message, enum tt_wire_type type);
  * cut. The rest of the field is zero. */
 void tt_wire_print(char *field, size_t bytes, const char *text);
 
-/* What the parent knows of the conversation. Begin with {.mask = ..., .max_...}. */
+/* What the parent knows of the conversation. Begin with {.mask = ..., .patches = ..., .max_...}. */
 struct tt_wire_state {
-    bool mask; /* a mask was asked for */
+    bool mask;    /* a mask was asked for */
+    bool patches; /* patches were */
     int64_t max_pixels, max_frames;
     bool hello, info, over; /* over: end, error or mask has come */
-    int64_t frames;         /* that have come */
+    int64_t frames;         /* that have come; pictures too */
+    int ordered;            /* patches that are on their way; 0: none, or a picture */
     int in_flight;          /* slots without a credit: the child's use minus what the caller gave back */
     int warnings;
     double last_time_s;

@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -147,5 +148,34 @@ void tt_link_frame(struct tt_link *link, double time_s)
     message.body.frame = (struct tt_wire_frame){link->frames, time_s};
     link->frames++;
     link->credits--;
+    send_message(&message, bytes);
+}
+
+void tt_link_picture(struct tt_link *link, double time_s, int width, int height)
+{
+    struct tt_wire_message message;
+    size_t bytes = tt_wire_begin(&message, TT_WIRE_PICTURE);
+
+    message.body.picture = (struct tt_wire_picture){link->frames, time_s, width, height};
+    link->frames++;
+    send_message(&message, bytes);
+}
+
+void tt_link_order(struct tt_wire_order *order)
+{
+    ssize_t got = receive(order, sizeof *order);
+
+    if (got < (ssize_t)offsetof(struct tt_wire_order, places) || order->count < 0 ||
+        order->count > TT_CUT_BATCH ||
+        (size_t)got != offsetof(struct tt_wire_order, places) + (size_t)order->count * sizeof *order->places)
+        _exit(0);
+}
+
+void tt_link_patches(struct tt_link *link, int count)
+{
+    struct tt_wire_message message;
+    size_t bytes = tt_wire_begin(&message, TT_WIRE_PATCHES);
+
+    message.body.patches = (struct tt_wire_patches){.index = link->frames - 1, .count = count};
     send_message(&message, bytes);
 }

@@ -9,7 +9,7 @@
 #include "core/decoder_wire.h"
 
 struct tt_link {
-    uint8_t *ring; /* [TT_DECODER_SLOTS][TT_FRAME_BYTES], or a mask */
+    uint8_t *ring; /* [TT_DECODER_SLOTS][TT_FRAME_BYTES], a mask, or [TT_CUT_BATCH][TT_CUT_BYTES] */
     size_t ring_bytes;
     int credits; /* slots that may be written */
     int warnings;
@@ -37,5 +37,14 @@ uint8_t *tt_link_slot(struct tt_link *link);
 
 /* Hands over the frame that was written into the slot. */
 void tt_link_frame(struct tt_link *link, double time_s);
+
+/* Says that the next frame may be cut. */
+void tt_link_picture(struct tt_link *link, double time_s, int width, int height);
+
+/* Waits for the next order. A parent that sends something else gets no more of this child. */
+void tt_link_order(struct tt_wire_order *order);
+
+/* Says that the ring holds so many patches of the last picture. */
+void tt_link_patches(struct tt_link *link, int count);
 
 #endif

@@ -12,6 +12,7 @@
 
 #include "daemon/decode/clock.h"
 #include "daemon/decode/extent.h"
+#include "daemon/decode/patch.h"
 #include "daemon/decode/scale.h"
 
 #include <libavutil/display.h>
@@ -20,6 +21,7 @@
 #include <math.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <unistd.h>
 
 enum { MAX_PIXEL_ASPECT = 16, MAX_FRAME_RATE = 500, MAX_EMPTY_READS = 1000 };
 
@@ -31,6 +33,7 @@ struct video {
     AVFrame *frame;
     AVPacket *packet;
     struct tt_scaler scaler;
+    struct tt_cutter cutter; /* instead of the scaler, where patches are wanted */
     struct tt_clock clock;
     int first_width, first_height;
     bool size_changes; /* was said */
@@ -186,6 +189,20 @@ static void send_info(struct video *v)
     tt_link_info(v->link, &info);
 }
 
+/* Cuts what the parent orders from the frame until it wants the next. */
+static void serve_patches(struct video *v, double time_s)
+{
+    static struct tt_wire_order order;
+
+    tt_link_picture(v->link, time_s, v->frame->width, v->frame->height);
+    for (tt_link_order(&order); order.count > 0; tt_link_order(&order)) {
+        for (int i = 0; i < order.count; i++)
+            if (!tt_cutter_cut(&v->cutter, &order.places[i], v->link->ring + (size_t)i * TT_CUT_BYTES))
+                _exit(0);
+        tt_link_patches(v->link, order.count);
+    }
+}
+
 static enum tt_status send_frame(struct video *v, struct tt_error *err)
 {
     const AVFrame *f = v->frame;
@@ -209,7 +226,8 @@ static enum tt_status send_frame(struct video *v, struct tt_error *err)
     }
     if (f->decode_error_flags || (f->flags & AV_FRAME_FLAG_CORRUPT))
         v->bad_frames++;
-    rc = tt_scaler_frame(&v->scaler, f, tt_link_slot(v->link));
+    rc = v->request->patches ? tt_cutter_frame(&v->cutter, f)
+                             : tt_scaler_frame(&v->scaler, f, tt_link_slot(v->link));
     if (rc < 0) {
         char what[96];
 
@@ -217,7 +235,11 @@ static enum tt_status send_frame(struct video *v, struct tt_error *err)
                  or_unknown(av_get_pix_fmt_name(f->format)));
         return tt_input_fail(v->input, v->request, rc, what, err);
     }
-    tt_link_frame(v->link, tt_clock_next(&v->clock, has_time, time_s));
+    time_s = tt_clock_next(&v->clock, has_time, time_s);
+    if (v->request->patches)
+        serve_patches(v, time_s);
+    else
+        tt_link_frame(v->link, time_s);
     return TT_OK;
 }
 

@@ -1,6 +1,7 @@
 /* tests/fuzz/fuzz_decoder_messages.c: any packets as those of a decoder child.
  *
- * Input: one byte (bit 0: a mask was asked for; bits 1..: credits given back after each packet), then
+ * Input: one byte (bit 0: a mask was asked for; bit 7: patches were; bits 1 to 6: credits given back after
+ * each packet, or patches ordered), then
  * packets, each with its length before it (two bytes, little-endian). Whatever is accepted is as promised;
  * whatever is refused changes nothing.
  */
@@ -54,7 +55,7 @@ static void check_accepted(const struct tt_wire_message *message, const struct t
         check_info(&message->body.info, after);
         break;
     case TT_WIRE_FRAME:
-        require(before->info && message->body.frame.index == before->frames);
+        require(before->info && !before->patches && message->body.frame.index == before->frames);
         require(before->frames == 0 || message->body.frame.time_s >= before->last_time_s);
         require(isfinite(message->body.frame.time_s));
         break;
@@ -74,6 +75,16 @@ static void check_accepted(const struct tt_wire_message *message, const struct t
         require(after->over && before->mask && message->body.mask.width > 0 && message->body.mask.height > 0);
         require((int64_t)message->body.mask.width * message->body.mask.height <= after->max_pixels);
         break;
+    case TT_WIRE_PICTURE:
+        require(before->info && before->patches && before->ordered == 0);
+        require(message->body.picture.index == before->frames && isfinite(message->body.picture.time_s));
+        require(message->body.picture.width > 0 && message->body.picture.height > 0);
+        break;
+    case TT_WIRE_PATCHES:
+        require(before->patches && before->ordered > 0 && after->ordered == 0);
+        require(message->body.patches.count == before->ordered);
+        require(message->body.patches.index == before->frames - 1);
+        break;
     default:
         abort();
     }
@@ -89,7 +100,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (size < 1)
         return 0;
     state.mask = data[0] & 1;
-    credit = data[0] >> 1;
+    state.patches = data[0] >> 7;
+    credit = data[0] >> 1 & 63;
     data++, size--;
     while (size >= 2) {
         size_t bytes = data[0] | (size_t)data[1] << 8;
@@ -108,6 +120,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             require(status == TT_BAD_INPUT || (status == TT_REFUSE && !before.hello));
             require(!memcmp(&before, &state, sizeof state) && !memcmp(&message, &untouched, sizeof message));
         }
+        if (state.patches && state.frames > 0 && !state.over && state.ordered == 0)
+            state.ordered = credit;
         state.in_flight -= credit < state.in_flight ? credit : state.in_flight;
         data += bytes, size -= bytes;
     }

@@ -7,7 +7,7 @@ import struct
 import sys
 
 
-def message(kind, body=b"", version=1):
+def message(kind, body=b"", version=2):
     return struct.pack("<IHHII", 0x54544431, version, kind, len(body), 0) + body
 
 
@@ -31,6 +31,14 @@ def end(frames, truncated=0):
     return message(6, struct.pack("<qii", frames, truncated, 0))
 
 
+def picture(index, time_s, width=640, height=480):
+    return message(9, struct.pack("<qd2i", index, time_s, width, height))
+
+
+def patches(index, count):
+    return message(10, struct.pack("<q2i", index, count, 0))
+
+
 HELLO = message(2)
 MASK = message(8, struct.pack("<2i", 640, 480))
 SEEDS = {
@@ -41,9 +49,12 @@ SEEDS = {
     "retry": (2, HELLO, text(7, 2, b"read the file")),
     "refuse": (2, text(7, 5, b"no seccomp")),
     "late_refuse": (2, HELLO, text(7, 5, b"no seccomp")),
-    "version": (2, message(2, version=2)),
+    "version": (2, message(2, version=3)),
     "full_ring": (0, HELLO, info(), *(frame(n, n) for n in range(49))),
     "backwards": (2, HELLO, info(), frame(0, 1), frame(1, 0)),
+    "patches": (128 + 2 * 5, HELLO, info(), picture(0, 0), patches(0, 5), patches(0, 5), text(5, 0, b"a warning"), patches(0, 5)),
+    "pictures": (128, HELLO, info(), picture(0, 0), picture(1, 0.04, 320, 240), end(2)),
+    "patches_wrong": (128 + 2 * 5, HELLO, info(), picture(0, 0), patches(0, 4), patches(1, 5), picture(1, 1), frame(1, 1), end(1)),
     "order": (2, info(), HELLO, HELLO, frame(0, 0), end(0), info(codec=b"x" * 32), info(rotation=45), info(), MASK),
 }
 

@@ -146,6 +146,41 @@ static void masks_and_videos_do_not_mix(void **unused)
     assert_int_equal(accept(&state, TT_WIRE_MASK, &mask), TT_OK);
 }
 
+static void patches_come_as_they_are_ordered(void **unused)
+{
+    struct tt_wire_state state = fresh();
+    struct tt_wire_picture picture = {.time_s = 2, .width = 640, .height = 480};
+    struct tt_wire_patches patches = {.count = 3};
+
+    (void)unused;
+    state.hello = state.info = true;
+    assert_int_equal(accept(&state, TT_WIRE_PICTURE, &picture), TT_BAD_INPUT); /* a video was asked for */
+    state.patches = true;
+    assert_int_equal(accept_frame(&state, 0, 2), TT_BAD_INPUT);
+    assert_int_equal(accept(&state, TT_WIRE_PATCHES, &patches), TT_BAD_INPUT);
+    picture.height = 481;
+    assert_int_equal(accept(&state, TT_WIRE_PICTURE, &picture), TT_BAD_INPUT);
+    picture.height = 480;
+    assert_int_equal(accept(&state, TT_WIRE_PICTURE, &picture), TT_OK);
+    assert_int_equal(accept(&state, TT_WIRE_PATCHES, &patches), TT_BAD_INPUT); /* nobody asked */
+    state.ordered = 4;
+    assert_int_equal(accept(&state, TT_WIRE_PATCHES, &patches), TT_BAD_INPUT); /* fewer than were asked for */
+    state.ordered = 3;
+    picture.index = 1;
+    assert_int_equal(accept(&state, TT_WIRE_PICTURE, &picture), TT_BAD_INPUT); /* instead of the patches */
+    assert_int_equal(accept(&state, TT_WIRE_END, &(struct tt_wire_end){1, 0, 0}), TT_BAD_INPUT);
+    patches.index = 1;
+    assert_int_equal(accept(&state, TT_WIRE_PATCHES, &patches), TT_BAD_INPUT); /* of another picture */
+    patches.index = 0;
+    assert_int_equal(accept(&state, TT_WIRE_PATCHES, &patches), TT_OK);
+    assert_int_equal(accept(&state, TT_WIRE_PATCHES, &patches), TT_BAD_INPUT);
+    picture.time_s = 1;
+    assert_int_equal(accept(&state, TT_WIRE_PICTURE, &picture), TT_BAD_INPUT); /* back in time */
+    picture.time_s = 2;
+    assert_int_equal(accept(&state, TT_WIRE_PICTURE, &picture), TT_OK);
+    assert_int_equal(accept(&state, TT_WIRE_END, &(struct tt_wire_end){2, 1, 0}), TT_OK);
+}
+
 static void refusing_to_start_is_for_the_start(void **unused)
 {
     struct tt_wire_state state = fresh();
@@ -174,9 +209,13 @@ static void texts_are_printable(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_video_is_accepted),         cmocka_unit_test(the_ring_and_the_limit_hold),
-        cmocka_unit_test(a_refusal_changes_nothing),   cmocka_unit_test(info_is_checked_field_by_field),
-        cmocka_unit_test(masks_and_videos_do_not_mix), cmocka_unit_test(refusing_to_start_is_for_the_start),
+        cmocka_unit_test(a_video_is_accepted),
+        cmocka_unit_test(the_ring_and_the_limit_hold),
+        cmocka_unit_test(a_refusal_changes_nothing),
+        cmocka_unit_test(info_is_checked_field_by_field),
+        cmocka_unit_test(masks_and_videos_do_not_mix),
+        cmocka_unit_test(patches_come_as_they_are_ordered),
+        cmocka_unit_test(refusing_to_start_is_for_the_start),
         cmocka_unit_test(texts_are_printable),
     };
     return cmocka_run_group_tests_name("decoder_wire", tests, NULL, NULL);
