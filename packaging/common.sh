@@ -8,9 +8,9 @@ packages_build="gcc libc6-dev cmake ninja-build pkg-config libavformat-dev libav
     libseccomp-dev libopenblas-dev libzip-dev libjansson-dev libsqlite3-dev libyaml-dev libuv1-dev libsystemd-dev libcmocka-dev"
 # To measure and draw the demo clip's tracks.
 packages_demo="ffmpeg python3 python3-numpy python3-pil"
-# To run every test: a second compiler and its formatter, a tracer, a file system with quotas, a journal, a reader of
-# manual pages, the baseline (Lucas-Kanade), the library that writes real checkpoints.
-packages_test="clang clang-format libclang-rt-14-dev binutils strace btrfs-progs systemd mandoc python3-opencv
+# To run every test: a second compiler and its formatter, a tracer, a file system with quotas, a journal, readers of
+# manual pages and of JSON, the baseline (Lucas-Kanade), the library that writes real checkpoints.
+packages_test="clang clang-format libclang-rt-14-dev binutils strace btrfs-progs systemd mandoc jq python3-opencv
     python3-torch"
 
 say()
