@@ -30,6 +30,8 @@ enum tt_config_arch { TT_ARCH_NATIVE, TT_ARCH_SM_75 };
 
 enum tt_config_precision { TT_PRECISION_AUTO, TT_PRECISION_FP16, TT_PRECISION_FP32 };
 
+enum tt_config_refine { TT_REFINE_OFF, TT_REFINE_NATIVE };
+
 /* One worker's device: a GPU, or some threads of the CPU. */
 struct tt_config_device {
     char *gpu;           /* owns: index, UUID or PCI address; NULL: this is the CPU */
@@ -57,6 +59,7 @@ struct tt_config {
         int64_t clip_frames, overlap_frames;
         int64_t grid; /* grid × grid query points */
         double occlusion_threshold;
+        enum tt_config_refine refine;
     } tracker;
     struct {
         unsigned formats; /* 1 << enum tt_track_format */

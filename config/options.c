@@ -103,6 +103,10 @@ const struct tt_option tt_options[] = {
     {OPTION(REAL, tracker.occlusion_threshold), RANGE(0, 1), .initial = "0.5", .flags = DIRECTORY,
      .help = "A point counts as occluded where the model gives occlusion a higher probability than this."},
 
+    {OPTION(CHOICE, tracker.refine), WORDS("off", "native"), .initial = "off", .flags = DIRECTORY,
+     .help = "`native` looks for each point's patch again in the frames as they are, not reduced to 256x256, "
+             "and moves its track to where that fits best: a last pass over the video, on the CPU."},
+
     {OPTION(CHOICES, output.formats), WORDS("npz", "csv", "jsonl"), .initial = "[npz]", .flags = DIRECTORY,
      .help = "The formats of the result: one track file for each, whose names differ in their ending only."},
     {OPTION(BOOL, output.overlay), .initial = "false", .flags = DIRECTORY,

@@ -23,8 +23,8 @@
 
 enum { FRAMES_READ = 8 }; /* at a time */
 
-const char *const tt_job_stage_names[TT_JOB_STAGES] = {"opening",  "supports", "skipping",
-                                                       "decoding", "tracking", "writing"};
+const char *const tt_job_stage_names[TT_JOB_STAGES] = {"opening",  "supports", "skipping", "decoding",
+                                                       "tracking", "refining", "writing"};
 
 int64_t tt_run_now_ms(void)
 {
@@ -97,6 +97,8 @@ static enum tt_status open_video(struct tt_run *run, struct tt_error *err)
     run->video_fd = opened.video_fd;
     run->decoder = opened.decoder;
     run->info = *tt_decoder_info(run->decoder);
+    if (fstat(run->video_fd, &run->opened) < 0)
+        return tt_fail_errno(err, tt_status_of_errno(errno), errno, "%s", run->job->video);
     return TT_OK;
 }
 
@@ -433,7 +435,10 @@ static void take_warnings(struct tt_run *run)
 }
 
 /* Spilled results go where the outputs go, unless the job says otherwise. */
-static enum tt_status open_stitch(struct tt_run *run, struct tt_error *err)
+static enum tt_status with_spill_directory(struct tt_run *run,
+                                           enum tt_status (*open)(struct tt_run *, const char *,
+                                                                  struct tt_error *),
+                                           struct tt_error *err)
 {
     const char *output = run->job->output[0].path, *slash = strrchr(output, '/');
     char *beside = slash ? strndup(output, (size_t)(slash - output) + 1) : strdup(".");
@@ -441,10 +446,14 @@ static enum tt_status open_stitch(struct tt_run *run, struct tt_error *err)
 
     if (!beside)
         return tt_fail(err, TT_RETRY_LATER, "no memory");
-    status = tt_stitch_open(&run->stitch, run->queries.count,
-                            run->job->temporary_directory ? run->job->temporary_directory : beside, err);
+    status = open(run, run->job->temporary_directory ? run->job->temporary_directory : beside, err);
     free(beside);
     return status;
+}
+
+static enum tt_status open_stitch(struct tt_run *run, const char *directory, struct tt_error *err)
+{
+    return tt_stitch_open(&run->stitch, run->queries.count, directory, err);
 }
 
 /* Everything that finished windows depend on, as one hash. Tiles are left out: they change no result. */
@@ -485,7 +494,7 @@ static enum tt_status open_results(struct tt_run *run, struct tt_error *err)
 
     run->kept_ms = tt_run_now_ms();
     if (!run->job->checkpoint)
-        return open_stitch(run, err);
+        return with_spill_directory(run, open_stitch, err);
     status = identify(run, err);
     if (!status)
         status = tt_checkpoint_open(&run->stitch, run->queries.count, run->job->checkpoint, run->identity,
@@ -550,7 +559,9 @@ static enum tt_status run_job(struct tt_run *run, struct tt_error *err)
     if (status)
         return status;
     take_warnings(run);
-    return tt_run_write_outputs(run, err);
+    if (run->job->refine)
+        status = with_spill_directory(run, tt_run_refine, err);
+    return status ? status : tt_run_write_outputs(run, err);
 }
 
 enum tt_status tt_job_run(const struct tt_job *job, const struct tt_backend_ops *ops,
@@ -574,11 +585,15 @@ enum tt_status tt_job_run(const struct tt_job *job, const struct tt_backend_ops 
             .truncated = run.truncated,
             .decode_ms = run.decode_ms,
             .track_ms = run.track_ms,
+            .refined = run.refined != NULL,
+            .refine_ms = run.refine_ms,
             .write_ms = run.write_ms,
             .total_ms = tt_run_now_ms() - start,
         };
+        tt_run_refined_counts(&run, &report->points_refined, &report->points_visible);
         memcpy(report->warnings, run.warnings, sizeof report->warnings);
     }
+    tt_run_refined_free(&run);
     tt_stitch_close(run.stitch);
     tt_windows_close(run.windows);
     tt_decoder_close(run.decoder);

@@ -26,6 +26,7 @@ enum tt_job_stage {
     TT_JOB_SKIPPING, /* passes over what a checkpoint holds already */
     TT_JOB_DECODING, /* waits for frames */
     TT_JOB_TRACKING,
+    TT_JOB_REFINING, /* a last pass at the source's resolution */
     TT_JOB_WRITING,
     TT_JOB_STAGES
 };
@@ -34,7 +35,7 @@ extern const char *const tt_job_stage_names[TT_JOB_STAGES]; /* "opening", ... */
 
 struct tt_job_progress {
     enum tt_job_stage stage;
-    int64_t frames;   /* tracked; SUPPORTS, SKIPPING: decoded */
+    int64_t frames;   /* tracked; SUPPORTS, SKIPPING: decoded; REFINING: refined */
     int64_t expected; /* 0: nobody knows */
 };
 
@@ -69,6 +70,7 @@ struct tt_job {
     int clip_frames;      /* of a window, 1..TT_CLIP_FRAMES; 0: TT_CLIP_FRAMES */
     int overlap_frames;   /* of successive windows, less than that */
     float occlusion_threshold;
+    bool refine; /* at the source's own resolution: docs/REFINE.md */
     int outputs;
     struct tt_job_output output[TT_JOB_MAX_OUTPUTS];
     struct tt_decoder_options decoder;
@@ -93,9 +95,11 @@ enum { TT_JOB_WARNING_BYTES = 2048 };
 struct tt_job_report {
     int64_t frames;
     int queries;
-    int64_t resumed_frames; /* that a checkpoint held */
-    bool truncated;         /* the file ends early: the tracks cover the frames it has */
-    int64_t decode_ms, track_ms, write_ms, total_ms;
+    int64_t resumed_frames;                 /* that a checkpoint held */
+    bool truncated;                         /* the file ends early: the tracks cover the frames it has */
+    bool refined;                           /* all frames were; otherwise a warning says why */
+    int64_t points_visible, points_refined; /* of queries × frames, where refined */
+    int64_t decode_ms, track_ms, refine_ms, write_ms, total_ms;
     char warnings[TT_JOB_WARNING_BYTES]; /* a line each */
 };
 

@@ -34,6 +34,16 @@ static json_t *describe_plan(const struct tt_plan *plan)
                      "tile_queries", plan->tile.queries, "tile_frames", plan->tile.frames);
 }
 
+/* What came of a refinement. */
+static json_t *describe_refined(const struct tt_run *run)
+{
+    int64_t refined, visible;
+
+    tt_run_refined_counts(run, &refined, &visible);
+    return json_pack("{s:s, s:b, s:I, s:I}", "resolution", "native", "done", run->refined != NULL,
+                     "positions", (json_int_t)refined, "visible", (json_int_t)visible);
+}
+
 /* The track file's `meta`: all that another person needs to make the same tracks again. Owned by the caller
  * (free). */
 static enum tt_status make_meta(char **meta, const struct tt_run *run, int64_t frames, struct tt_error *err)
@@ -57,6 +67,8 @@ static enum tt_status make_meta(char **meta, const struct tt_run *run, int64_t f
                      describe_plan(run->ops->plan(run->backend)), "source", source, "windows", windows,
                      "occlusion_threshold", (double)run->job->occlusion_threshold, "coordinates",
                      "source pixels as displayed; top-left corner 0,0; centre of the first pixel 0.5,0.5");
+    if (run->job->refine)
+        json_object_set_new(root, "refined", describe_refined(run));
     *meta = root ? json_dumps(root, JSON_COMPACT) : NULL;
     json_decref(root);
     return *meta ? TT_OK : tt_fail(err, TT_RETRY_LATER, "no memory for the track file's description");
@@ -67,7 +79,7 @@ enum tt_status tt_run_write_outputs(struct tt_run *run, struct tt_error *err)
     const struct tt_job *job = run->job;
     struct tt_file *files[TT_JOB_MAX_OUTPUTS] = {NULL};
     struct tt_tracks tracks = {
-        .source = tt_tracks_from_stitch(run->stitch),
+        .source = tt_run_source(run),
         .queries = &run->queries,
         .frames = tt_stitch_frames(run->stitch),
         .width = run->info.width,

@@ -6,6 +6,10 @@
 #include "core/sha256.h"
 #include "core/window.h"
 
+#include <sys/stat.h>
+
+struct tt_refined; /* core/job_refine.c */
+
 struct tt_run {
     const struct tt_job *job;
     const struct tt_backend_ops *ops;
@@ -13,6 +17,7 @@ struct tt_run {
     const struct tt_weights *weights;
 
     int video_fd;
+    struct stat opened; /* of video_fd, when the job began */
     struct tt_decoder *decoder;
     struct tt_video_info info;
     struct tt_queries queries;
@@ -22,6 +27,7 @@ struct tt_run {
     bool supports_sampled;
     struct tt_windows *windows;
     struct tt_stitch *stitch;
+    struct tt_refined *refined;        /* what is written instead of the stitch's positions; NULL: nothing */
     int clip_frames;                   /* of a whole window */
     int block;                         /* query points that are tracked at a time */
     struct tt_estimate *init, *result; /* [block][TT_CLIP_FRAMES] */
@@ -35,7 +41,7 @@ struct tt_run {
     char identity[TT_SHA256_HEX];
     int64_t kept_ms; /* when the last checkpoint was written, or the run began */
 
-    int64_t decode_ms, track_ms, write_ms;
+    int64_t decode_ms, track_ms, refine_ms, write_ms;
     bool truncated;
     char warnings[TT_JOB_WARNING_BYTES];
 };
@@ -45,6 +51,18 @@ int64_t tt_run_now_ms(void); /* CLOCK_MONOTONIC */
 /* Between two pieces of work: tells where the job is. TT_INTERRUPTED: it shall stop. */
 enum tt_status tt_run_go_on(const struct tt_run *run, enum tt_job_stage stage, int64_t frames,
                             struct tt_error *err);
+
+/* Refines a finished stitch's positions. Afterwards run->refined is set, or, where the video is no longer the
+ * one that was tracked, a warning is. directory: for a nameless file (8 bytes a query and frame). */
+enum tt_status tt_run_refine(struct tt_run *run, const char *directory, struct tt_error *err);
+
+/* What is to be written: the stitch's estimates with refined positions. Borrows run (as long as it is used).
+ */
+struct tt_track_source tt_run_source(struct tt_run *run);
+
+/* Of queries × frames: how many are visible, and how many were refined. */
+void tt_run_refined_counts(const struct tt_run *run, int64_t *refined, int64_t *visible);
+void tt_run_refined_free(struct tt_run *run);
 
 /* Writes all outputs of a finished stitch, or none. */
 enum tt_status tt_run_write_outputs(struct tt_run *run, struct tt_error *err);

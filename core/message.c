@@ -86,6 +86,7 @@ static const struct field job_fields[] = {
     IS(job.clip_frames, 0, TT_CLIP_FRAMES),
     IS(job.overlap_frames, 0, TT_CLIP_FRAMES - 1),
     REAL_AT(job.occlusion_threshold),
+    IS(job.refine, 0, 1),
     IS(job.outputs, 1, TT_MESSAGE_OUTPUTS),
     OUTPUT_AT(job.output[0]),
     OUTPUT_AT(job.output[1]),

@@ -76,7 +76,7 @@
 enum {
     TT_MESSAGE_FD = 3,
     TT_MESSAGE_MAGIC = 0x57545454, /* "TTTW" in memory */
-    TT_MESSAGE_VERSION = 3,        /* raised with every change of this file */
+    TT_MESSAGE_VERSION = 4,        /* raised with every change of this file */
     TT_MESSAGE_HEADER_BYTES = 12,
     TT_MESSAGE_TEXT_MAX = 4095, /* PATH_MAX without its NUL */
     TT_MESSAGE_BODY_MAX = 65536,
@@ -164,6 +164,7 @@ struct tt_message_job {
     int64_t clip_frames; /* of a window; 0: TT_CLIP_FRAMES */
     int64_t overlap_frames;
     double occlusion_threshold;
+    int64_t refine;  /* at the source's own resolution */
     int64_t outputs; /* of the following that are meant; the others are 0 and "" */
     struct tt_message_output output[TT_MESSAGE_OUTPUTS];
     const char *temporary_directory; /* "": the first output's */
@@ -219,7 +220,7 @@ struct tt_message_started {
 struct tt_message_progress {
     const char *id;
     int64_t stage;    /* enum tt_job_stage */
-    int64_t frames;   /* tracked (SUPPORTS, SKIPPING: decoded) */
+    int64_t frames;   /* tracked (SUPPORTS, SKIPPING: decoded; REFINING: refined) */
     int64_t expected; /* 0: unknown */
 };
 

@@ -36,6 +36,7 @@ enum {
     OPT_MAX_MEMORY,
     OPT_STALL,
     OPT_RESIZE,
+    OPT_REFINE,
 };
 
 static const struct option long_options[] = {
@@ -54,6 +55,7 @@ static const struct option long_options[] = {
     {"max-decoder-memory", required_argument, NULL, OPT_MAX_MEMORY},
     {"stall-seconds", required_argument, NULL, OPT_STALL},
     {"resize", required_argument, NULL, OPT_RESIZE},
+    {"refine", required_argument, NULL, OPT_REFINE},
     {"help", no_argument, NULL, 'h'},
     {0},
 };
@@ -85,6 +87,8 @@ static const char help[] =
     "  --max-decoder-memory BYTES  memory of the decoder process\n"
     "  --stall-seconds S   give up when no frame comes for so long\n"
     "  --resize R          how frames become 256x256: area (default) or bilinear\n"
+    "  --refine R          native: move the tracks to where the points' patches fit best in the frames as\n"
+    "                      they are, not reduced to 256x256, in a last pass; off (default)\n"
     "  --                  what follows are file names, even with a leading dash\n"
     "\n"
     "Examples:\n"
@@ -124,6 +128,12 @@ static bool parse_resize(const char *name, enum tt_resize *resize)
 {
     *resize = strcmp(name, "bilinear") == 0 ? TT_RESIZE_BILINEAR : TT_RESIZE_AREA;
     return *resize == TT_RESIZE_BILINEAR || strcmp(name, "area") == 0;
+}
+
+static bool parse_refine(const char *name, bool *refine)
+{
+    *refine = strcmp(name, "native") == 0;
+    return *refine || strcmp(name, "off") == 0;
 }
 
 /* One option; an exit code, or -1 to go on. */
@@ -181,6 +191,9 @@ static int take_option(struct track_options *o, int option, const char *arg, con
         break;
     case OPT_RESIZE:
         ok = parse_resize(arg, &o->job.decoder.resize);
+        break;
+    case OPT_REFINE:
+        ok = parse_refine(arg, &o->job.refine);
         break;
     default:
         if (option < CLI_OPT_DEVICE) {
@@ -244,6 +257,11 @@ static void print_json(const char *video, const struct tt_job *job, enum tt_stat
         json_object_set_new(line, "truncated", json_boolean(report->truncated));
         json_object_set_new(line, "decode_ms", json_integer(report->decode_ms));
         json_object_set_new(line, "track_ms", json_integer(report->track_ms));
+        if (job->refine) {
+            json_object_set_new(line, "refined", json_boolean(report->refined));
+            json_object_set_new(line, "positions_refined", json_integer(report->points_refined));
+            json_object_set_new(line, "refine_ms", json_integer(report->refine_ms));
+        }
         json_object_set_new(line, "total_ms", json_integer(report->total_ms));
         json_object_set_new(line, "warnings", json_string(report->warnings));
     } else {

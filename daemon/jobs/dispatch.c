@@ -197,6 +197,7 @@ static enum tt_status make_order(struct order *order, const struct tt_daemon *da
         .clip_frames = overrides->clip_frames,
         .overlap_frames = overrides->overlap_frames,
         .occlusion_threshold = overrides->occlusion_threshold,
+        .refine = overrides->refine,
         .temporary_directory = "",
         .checkpoint = order->checkpoint,
         .checkpoint_ms = CHECKPOINT_MS,

@@ -36,7 +36,8 @@ static void copy(struct tt_overrides *overrides, const struct tt_config *config,
                                        .grid = config->tracker.grid,
                                        .clip_frames = config->tracker.clip_frames,
                                        .overlap_frames = config->tracker.overlap_frames,
-                                       .occlusion_threshold = config->tracker.occlusion_threshold};
+                                       .occlusion_threshold = config->tracker.occlusion_threshold,
+                                       .refine = config->tracker.refine == TT_REFINE_NATIVE};
     if (has_other_model(config, base))
         snprintf(overrides->model, sizeof overrides->model, "%s", config->tracker.model);
 }

@@ -13,6 +13,7 @@ struct tt_overrides {
     unsigned formats; /* 1 << enum tt_track_format */
     int64_t grid, clip_frames, overlap_frames;
     double occlusion_threshold;
+    bool refine;
     char model[PATH_MAX]; /* "": the configuration's own, which workers are set up with */
 };
 

@@ -173,6 +173,7 @@ static struct tt_job make_job(struct serving *s)
         .clip_frames = (int)order->clip_frames,
         .overlap_frames = (int)order->overlap_frames,
         .occlusion_threshold = (float)order->occlusion_threshold,
+        .refine = order->refine,
         .outputs = (int)order->outputs,
         .decoder = tt_worker_decoder(&order->decoder, s->worker->stop_fd),
         .temporary_directory = or_null(order->temporary_directory),

@@ -12,9 +12,9 @@ from programs import BIN, SOURCE
 
 WORKER = BIN / "tiletrack-worker"
 MODEL = SOURCE / "models" / "tiletrack-small.safetensors"
-MAGIC, VERSION = 0x57545454, 3
+MAGIC, VERSION = 0x57545454, 4
 OK, BAD_INPUT, RETRY_LATER, SHRINK_TILE, RESTART_WORKER, REFUSE, INTERRUPTED = range(7)
-STAGES = ("opening", "supports", "skipping", "decoding", "tracking", "writing")
+STAGES = ("opening", "supports", "skipping", "decoding", "tracking", "refining", "writing")
 CANCELLED, DEADLINE, SHUTDOWN = 1, 2, 3
 
 DECODER = "threads resize max_pixels decode_frames memory_bytes cpu_seconds stall_seconds"
@@ -23,7 +23,8 @@ PLAN = "precision tile_queries tile_frames"
 FIELDS = {
     "setup": f"$worker supervisor $backend $select $arch threads {PLAN} $model $lock heartbeat_ms log_level log_format "
              "$log_file log_burst",
-    "job": "$id $video $queries $mask $model grid frame max_frames clip_frames overlap_frames %occlusion_threshold outputs "
+    "job": "$id $video $queries $mask $model grid frame max_frames clip_frames overlap_frames %occlusion_threshold "
+           "refine outputs "
            "format0 $path0 format1 $path1 format2 $path2 $temporary_directory $checkpoint checkpoint_ms "
            f"{DECODER} deadline_ms deadline_frame_ms",
     "prefetch": f"$id $video {DECODER}",

@@ -23,9 +23,9 @@ import time
 NAMES = "none setup job prefetch cancel ping reopen_log shutdown hello started progress warning done failed pong"
 TYPES = {name: number for number, name in enumerate(NAMES.split())}
 OK, BAD_INPUT, RETRY_LATER, _, RESTART_WORKER, REFUSE, INTERRUPTED = range(7)
-MAGIC, VERSION = 0x57545454, 3
+MAGIC, VERSION = 0x57545454, 4
 DECODER = "i" * 7
-FORMS = {"setup": "titttiiiittiiiti", "job": "tttttiiiiidi" + "it" * 3 + "tti" + DECODER + "ii",
+FORMS = {"setup": "titttiiiittiiiti", "job": "tttttiiiiidii" + "it" * 3 + "tti" + DECODER + "ii",
          "prefetch": "tt" + DECODER, "cancel": "t", "ping": "i", "reopen_log": "", "shutdown": "i"}
 
 
@@ -168,7 +168,7 @@ class Device:
         return os.path.getsize(result)
 
     def run(self, fields):
-        job, video, results, checkpoint = fields[0], fields[1], fields[13:13 + 2 * fields[11]:2], fields[19]
+        job, video, results, checkpoint = fields[0], fields[1], fields[14:14 + 2 * fields[12]:2], fields[20]
         words = open(video).read().split()
         values = dict(w.split("=", 1) for w in words if "=" in w)
         frames = int(values.get("frames", 10))

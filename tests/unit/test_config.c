@@ -102,6 +102,7 @@ static void defaults_are_those_of_the_design(void **state)
     assert_int_equal(config->tracker.clip_frames, 47);
     assert_int_equal(config->tracker.overlap_frames, 8);
     assert_true(config->tracker.occlusion_threshold == 0.5);
+    assert_int_equal(config->tracker.refine, TT_REFINE_OFF);
     assert_int_equal(config->output.formats, 1u << TT_TRACKS_NPZ);
     assert_int_equal(config->jobs.max_attempts, 3);
     assert_true(config->devices.automatic);
@@ -165,7 +166,7 @@ static const char unusual[] =
     "  settle_ms: 0\n  settle_blind_ms: 1\n  rescan_ms: 3600000\n  keep_inputs: false\n  keep_days: 7\n"
     "  reserve_bytes: 1536M\n"
     "tracker: {model: /m/base.safetensors, clip_frames: 32, overlap_frames: 31, grid: 3, "
-    "occlusion_threshold: 0.1}\n"
+    "occlusion_threshold: 0.1, refine: native}\n"
     "output: {overlay: false, formats: [jsonl, npz]}\n"
     "jobs: {max_attempts: 1, backoff_ms: 0, backoff_max_ms: 5, deadline_ms: 1000, deadline_frame_ms: 0}\n"
     "devices: [{cpu: auto, tile: {queries: 4096, frames: 47}}, {gpu: \"1\", precision: fp32}]\n"

@@ -31,6 +31,7 @@ static const struct tt_message examples[] = {
               40,
               8,
               0.5,
+              1,
               2,
               {{0, "/work/k3v9/result.1.npz"}, {1, "/work/k3v9/result.1.csv"}, {2, "third"}},
               "/tmp",
@@ -77,9 +78,9 @@ static bool same_job(const struct tt_message *a, const struct tt_message *b)
 {
     bool same = TXT(job.id) && TXT(job.video) && TXT(job.queries) && TXT(job.mask) && TXT(job.model) &&
                 NUM(job.grid) && NUM(job.frame) && NUM(job.max_frames) && NUM(job.clip_frames) &&
-                NUM(job.overlap_frames) && NUM(job.occlusion_threshold) && NUM(job.outputs) &&
-                TXT(job.temporary_directory) && TXT(job.checkpoint) && NUM(job.checkpoint_ms) &&
-                NUM(job.deadline_ms) && NUM(job.deadline_frame_ms) &&
+                NUM(job.overlap_frames) && NUM(job.occlusion_threshold) && NUM(job.refine) &&
+                NUM(job.outputs) && TXT(job.temporary_directory) && TXT(job.checkpoint) &&
+                NUM(job.checkpoint_ms) && NUM(job.deadline_ms) && NUM(job.deadline_frame_ms) &&
                 same_decoder(&a->body.job.decoder, &b->body.job.decoder);
 
     for (int i = 0; i < TT_MESSAGE_OUTPUTS; i++)

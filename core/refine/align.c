@@ -1,0 +1,325 @@
+/* core/refine/align.c: inverse compositional registration with gain and offset.
+ *
+ * Invariants. Sums run over rows of whole vectors, whose lanes are added in one order, so results do not
+ * depend on the machine or on who calls. Behind a window's last column everything is weighted with zero.
+ * Nothing here allocates. A registration that runs away says so; whether one that does not is any good is for
+ * the caller to see from the likeness.
+ */
+#include "core/refine/align.h"
+
+#include "core/cpu/vec.h"
+
+#include <math.h>
+#include <string.h>
+
+enum {
+    SIZE = TT_CUT_SIZE,
+    HALF = TT_ALIGN_HALF,
+    SIDE = TT_ALIGN_SIDE,
+    ROW = TT_ALIGN_ROW,
+    PARAMETERS = TT_ALIGN_PARAMETERS,
+    STEPS = 20, /* of Gauss-Newton at most */
+    REACH = 16, /* pixels that the point may move from the patch's middle */
+};
+
+#ifndef SIGMA
+#define SIGMA 4.f /* pixels, of the Gaussian that weights the window */
+#endif
+#define SMOOTHING       0.8f   /* pixels, of the Gaussian that an image is smoothed with */
+#define STILL           0.005f /* pixels: a shorter step ends the search */
+#define LEAST_GAIN      0.3f
+#define STIFFNESS       0.002 /* of the affine part, relative to its own curvature */
+#define LEAST_CORNER    0.5   /* (grey levels a pixel)², smaller eigenvalue of the structure tensor */
+#define LEAST_DEVIATION 2.f   /* grey levels */
+
+/* exp(-u²/2σ²) along a row; zero behind the window. */
+static void fill_weights(float weights[ROW])
+{
+    for (int u = 0; u < ROW; u++)
+        weights[u] = u < SIDE ? expf(-(float)((u - HALF) * (u - HALF)) / (2 * SIGMA * SIGMA)) : 0;
+}
+
+TT_CLONES
+void tt_align_smooth(const uint8_t *patch, float *image)
+{
+    static const int reach = 2;
+    float kernel[5], sum = 0, line[SIZE + 4], rows[SIZE][SIZE];
+
+    for (int i = 0; i < 5; i++)
+        sum += kernel[i] = expf(-(float)((i - reach) * (i - reach)) / (2 * SMOOTHING * SMOOTHING));
+    for (int i = 0; i < 5; i++)
+        kernel[i] /= sum;
+    for (int y = 0; y < SIZE; y++) {
+        for (int x = 0; x < SIZE + 2 * reach; x++) {
+            int from = x - reach < 0 ? 0 : x - reach >= SIZE ? SIZE - 1 : x - reach;
+
+            line[x] = patch[y * SIZE + from];
+        }
+        for (int x = 0; x < SIZE; x++)
+            rows[y][x] = kernel[0] * (line[x] + line[x + 4]) + kernel[1] * (line[x + 1] + line[x + 3]) +
+                         kernel[2] * line[x + 2];
+    }
+    for (int y = 0; y < SIZE; y++) {
+        const float *r[5];
+
+        for (int i = 0; i < 5; i++) {
+            int from = y + i - reach;
+
+            r[i] = rows[from < 0 ? 0 : from >= SIZE ? SIZE - 1 : from];
+        }
+        for (int x = 0; x < SIZE; x++)
+            image[y * SIZE + x] =
+                kernel[0] * (r[0][x] + r[4][x]) + kernel[1] * (r[1][x] + r[3][x]) + kernel[2] * r[2][x];
+    }
+}
+
+static inline float clamp(float value, float most)
+{
+    return value < 0 ? 0 : value > most ? most : value;
+}
+
+/* Bilinear samples of the image along one row v of the window under a warp. row: out, zeros behind it. */
+TT_INLINE void sample_row(const float *image, const struct tt_warp *warp, float v, float row[ROW])
+{
+    const float most = SIZE - 1.001f;
+    float x0 = warp->x + warp->a[1] * v, y0 = warp->y + warp->a[3] * v;
+
+    for (int i = 0; i < SIDE; i++) {
+        float x = clamp(x0 + warp->a[0] * (float)(i - HALF), most);
+        float y = clamp(y0 + warp->a[2] * (float)(i - HALF), most);
+        int column = (int)x, line = (int)y;
+        float fx = x - (float)column, fy = y - (float)line;
+        const float *p = image + line * SIZE + column;
+        float upper = p[0] + fx * (p[1] - p[0]), lower = p[SIZE] + fx * (p[SIZE + 1] - p[SIZE]);
+
+        row[i] = upper + fy * (lower - upper);
+    }
+    for (int i = SIDE; i < ROW; i++)
+        row[i] = 0;
+}
+
+static void sample(const float *image, float x, float y, float rows[SIDE][ROW])
+{
+    const struct tt_warp shift = {x, y, {1, 0, 0, 1}};
+
+    for (int j = 0; j < SIDE; j++)
+        sample_row(image, &shift, (float)(j - HALF), rows[j]);
+}
+
+/* --- templates --- */
+
+/* matrix: symmetric, positive; becomes its inverse (Gauss-Jordan; `regular` diagonals need no pivoting). */
+static void invert(double matrix[PARAMETERS][PARAMETERS], int size)
+{
+    for (int k = 0; k < size; k++) {
+        double pivot = 1 / matrix[k][k];
+
+        matrix[k][k] = 1;
+        for (int j = 0; j < size; j++)
+            matrix[k][j] *= pivot;
+        for (int i = 0; i < size; i++) {
+            double factor = matrix[i][k];
+
+            if (i == k)
+                continue;
+            matrix[i][k] = 0;
+            for (int j = 0; j < size; j++)
+                matrix[i][j] -= factor * matrix[k][j];
+        }
+    }
+}
+
+/* The derivatives by the parameters at one pixel: shift, affine part, gain, offset. Without the affine part
+ * its four are zero. */
+static void derive(const struct tt_template *t, int i, int j, double derivative[PARAMETERS])
+{
+    double gx = t->across[j][i], gy = t->down[j][i];
+    double u = t->is_affine ? i - HALF : 0, v = t->is_affine ? j - HALF : 0;
+    const double values[PARAMETERS] = {gx, gy, gx * u, gx * v, gy * u, gy * v, t->value[j][i], 1};
+
+    memcpy(derivative, values, sizeof values);
+}
+
+static void compute_inverse(struct tt_template *t, const float weights[ROW])
+{
+    double hessian[PARAMETERS][PARAMETERS] = {{0}}, total = 0, a, b, c;
+
+    for (int j = 0; j < SIDE; j++)
+        for (int i = 0; i < SIDE; i++) {
+            double weight = (double)weights[i] * weights[j], derivative[PARAMETERS];
+
+            derive(t, i, j, derivative);
+            total += weight;
+            for (int m = 0; m < PARAMETERS; m++)
+                for (int n = 0; n < PARAMETERS; n++)
+                    hessian[m][n] += weight * derivative[m] * derivative[n];
+        }
+    a = hessian[0][0] / total;
+    b = hessian[0][1] / total;
+    c = hessian[1][1] / total;
+    t->is_textured = (a + c) / 2 - sqrt((a - c) * (a - c) / 4 + b * b) >= LEAST_CORNER;
+    for (int m = 0; m < PARAMETERS; m++)
+        hessian[m][m] += m < 2 ? 1e-3 : m < 6 ? STIFFNESS * hessian[m][m] + (t->is_affine ? 1e-6 : 1) : 1e-6;
+    invert(hessian, PARAMETERS);
+    for (int m = 0; m < PARAMETERS; m++)
+        for (int n = 0; n < PARAMETERS; n++)
+            t->inverse[m][n] = (float)hessian[m][n];
+}
+
+static void compute_moments(struct tt_template *t, const float weights[ROW])
+{
+    double total = 0, sum = 0, squares = 0;
+
+    for (int j = 0; j < SIDE; j++)
+        for (int i = 0; i < SIDE; i++) {
+            double weight = (double)weights[i] * weights[j];
+
+            total += weight;
+            sum += weight * t->value[j][i];
+            squares += weight * t->value[j][i] * t->value[j][i];
+        }
+    t->mean = (float)(sum / total);
+    t->deviation = (float)sqrt(fmax(squares / total - sum * sum / (total * total), 0));
+    t->is_textured = t->is_textured && t->deviation >= LEAST_DEVIATION;
+}
+
+void tt_template_take(struct tt_template *made, const float *image, float x, float y, bool is_affine)
+{
+    float weights[ROW], near[SIDE][ROW], far[SIDE][ROW];
+
+    fill_weights(weights);
+    made->is_affine = is_affine;
+    sample(image, x, y, made->value);
+    sample(image, x - 0.5f, y, near);
+    sample(image, x + 0.5f, y, far);
+    for (int j = 0; j < SIDE; j++)
+        for (int i = 0; i < ROW; i++)
+            made->across[j][i] = far[j][i] - near[j][i];
+    sample(image, x, y - 0.5f, near);
+    sample(image, x, y + 0.5f, far);
+    for (int j = 0; j < SIDE; j++)
+        for (int i = 0; i < ROW; i++)
+            made->down[j][i] = far[j][i] - near[j][i];
+    compute_inverse(made, weights);
+    compute_moments(made, weights);
+}
+
+/* --- registration --- */
+
+TT_INLINE float add_lanes(tt_vec v)
+{
+    float sum = 0;
+
+    for (int i = 0; i < TT_LANES; i++)
+        sum += v[i];
+    return sum;
+}
+
+TT_CLONES
+float tt_align_likeness(const struct tt_template *t, const float *image, const struct tt_warp *warp)
+{
+    tt_vec total = tt_splat(0), sum = total, squares = total, products = total;
+    float weights[ROW], row[ROW], all, mean, variance;
+
+    fill_weights(weights);
+    for (int j = 0; j < SIDE; j++) {
+        sample_row(image, warp, (float)(j - HALF), row);
+        for (int i = 0; i < ROW; i += TT_LANES) {
+            tt_vec weight = tt_load(weights + i) * tt_splat(weights[j]), value = tt_load(row + i);
+
+            total += weight;
+            sum += weight * value;
+            squares += weight * value * value;
+            products += weight * value * (tt_load(t->value[j] + i) - tt_splat(t->mean));
+        }
+    }
+    all = add_lanes(total);
+    mean = add_lanes(sum) / all;
+    variance = add_lanes(squares) / all - mean * mean;
+    return add_lanes(products) / all / (t->deviation * sqrtf(variance > 0 ? variance : 0) + 1e-3f);
+}
+
+/* The gradient of the squared differences by the parameters. */
+TT_CLONES
+static void slope(const struct tt_template *t, const float *image, const struct tt_warp *warp,
+                  const float weights[ROW], float result[PARAMETERS])
+{
+    tt_vec sums[PARAMETERS], columns[ROW / TT_LANES];
+    float row[ROW];
+
+    for (int m = 0; m < PARAMETERS; m++)
+        sums[m] = tt_splat(0);
+    for (int i = 0; i < ROW; i++)
+        row[i] = (float)(i - HALF);
+    for (int i = 0; i < ROW; i += TT_LANES)
+        columns[i / TT_LANES] = tt_load(row + i);
+    for (int j = 0; j < SIDE; j++) {
+        const tt_vec v = tt_splat((float)(j - HALF));
+
+        sample_row(image, warp, (float)(j - HALF), row);
+        for (int i = 0; i < ROW; i += TT_LANES) {
+            tt_vec value = tt_load(t->value[j] + i), u = columns[i / TT_LANES];
+            tt_vec off = tt_load(weights + i) * tt_splat(weights[j]) * (tt_load(row + i) - value);
+            tt_vec across = off * tt_load(t->across[j] + i), down = off * tt_load(t->down[j] + i);
+
+            sums[0] += across;
+            sums[1] += down;
+            sums[2] += across * u;
+            sums[3] += across * v;
+            sums[4] += down * u;
+            sums[5] += down * v;
+            sums[6] += off * value;
+            sums[7] += off;
+        }
+    }
+    for (int m = 0; m < PARAMETERS; m++)
+        result[m] = add_lanes(sums[m]);
+}
+
+/* Composes the warp with the inverse of a step; false where that has none. Returns by *moved how far the
+ * point went. */
+static bool compose(struct tt_warp *warp, const float step[PARAMETERS], bool is_affine, float *moved)
+{
+    float gain = fmaxf(1 + step[6], LEAST_GAIN), part = is_affine ? 1 / gain : 0;
+    float p = 1 + step[2] * part, q = step[3] * part, r = step[4] * part, s = 1 + step[5] * part;
+    float determinant = p * s - q * r, a[4], dx, dy;
+
+    if (!(fabsf(determinant) > 0.1f))
+        return false;
+    a[0] = (warp->a[0] * s - warp->a[1] * r) / determinant;
+    a[1] = (warp->a[1] * p - warp->a[0] * q) / determinant;
+    a[2] = (warp->a[2] * s - warp->a[3] * r) / determinant;
+    a[3] = (warp->a[3] * p - warp->a[2] * q) / determinant;
+    dx = -(a[0] * step[0] + a[1] * step[1]) / gain;
+    dy = -(a[2] * step[0] + a[3] * step[1]) / gain;
+    *warp = (struct tt_warp){warp->x + dx, warp->y + dy, {a[0], a[1], a[2], a[3]}};
+    *moved = hypotf(dx, dy);
+    return true;
+}
+
+/* Not mirrored, not more than twice or less than half as large as the template; within reach. */
+static bool makes_sense(const struct tt_warp *warp)
+{
+    float determinant = warp->a[0] * warp->a[3] - warp->a[1] * warp->a[2], middle = (SIZE - 1) / 2.f;
+
+    return determinant > 0.25f && determinant < 4 && fabsf(warp->x - middle) <= REACH &&
+           fabsf(warp->y - middle) <= REACH;
+}
+
+bool tt_align(const struct tt_template *wanted, const float *image, struct tt_warp *warp)
+{
+    float weights[ROW], moved = 1;
+
+    fill_weights(weights);
+    for (int i = 0; i < STEPS && moved >= STILL; i++) {
+        float gradient[PARAMETERS], step[PARAMETERS] = {0};
+
+        slope(wanted, image, warp, weights, gradient);
+        for (int m = 0; m < PARAMETERS; m++)
+            for (int n = 0; n < PARAMETERS; n++)
+                step[m] += wanted->inverse[m][n] * gradient[n];
+        if (!compose(warp, step, wanted->is_affine, &moved) || !makes_sense(warp))
+            return false;
+    }
+    return true;
+}
