@@ -2,7 +2,7 @@
  *
  * A backend holds the features of one clip at a time. The order of calls is
  *
- *     open -> ( features -> sample* -> track* )* -> close
+ *     open -> ( features -> sample* -> bring? -> track* )* -> close
  *
  * sample takes the supports of query points that lie in the clip; track may use supports that were sampled
  * from another clip (that is how long videos work). All positions are in clip pixels (256×256, raster
@@ -68,9 +68,15 @@ struct tt_backend_ops {
 
     /* Computes the features of a clip. The first `reuse` frames of the clip are the last `reuse` frames of
      * the previous one, whose features may be kept. May return before they are there; what goes wrong later
-     * is the next call's status. */
+     * is the next call's status. A clip without pixels (rgb NULL) is the one that bring was given last. */
     enum tt_status (*features)(struct tt_backend *backend, const struct tt_clip *clip, int reuse,
                                struct tt_error *err);
+
+    /* NULL, or takes the clip of the next call of features, and its `reuse`, while the one that is held is
+     * tracked: its pixels are copied before this returns, and on their way to the device afterwards. That
+     * call may also be given another clip. */
+    enum tt_status (*bring)(struct tt_backend *backend, const struct tt_clip *clip, int reuse,
+                            struct tt_error *err);
 
     /* Samples supports at query points of the held clip. frame [queries], -1 where the point lies in another
      * clip: its supports are left as they are. xy [queries][2]; supports: [queries] × support_bytes. */
@@ -93,7 +99,7 @@ struct tt_plugin {
 };
 
 #define TT_PLUGIN_SYMBOL "tt_plugin_table"
-enum { TT_PLUGIN_ABI = 2 };
+enum { TT_PLUGIN_ABI = 3 };
 
 /* Loads tiletrack-NAME.so from the program's own directories (core/install.h) once and keeps it. TT_REFUSE:
  * not installed, or made for another version; the text names the file. */

@@ -358,7 +358,21 @@ static enum tt_status track_block(struct tt_run *run, int first, int count, stru
     return status;
 }
 
-static enum tt_status track_window(struct tt_run *run, const struct tt_window *window, struct tt_error *err)
+/* Reads the next window while the device works on the present one, and hands its pixels over: it has none
+ * then. */
+static enum tt_status bring_next(struct tt_run *run, struct tt_window *next, struct tt_error *err)
+{
+    enum tt_status status = tt_windows_next(run->windows, next, err);
+
+    if (status == TT_OK && next->clip.frames > 0)
+        status = run->ops->bring(run->backend, &next->clip, next->overlap, err);
+    next->clip.rgb = NULL;
+    return status;
+}
+
+/* next: out, where the backend takes windows ahead. */
+static enum tt_status track_window(struct tt_run *run, const struct tt_window *window, struct tt_window *next,
+                                   struct tt_error *err)
 {
     int count = run->queries.count, fresh = window->clip.frames - window->overlap;
     enum tt_status status = tt_run_go_on(run, TT_JOB_TRACKING, run->frames_tracked, err);
@@ -369,6 +383,8 @@ static enum tt_status track_window(struct tt_run *run, const struct tt_window *w
         status = place_queries(run, window, err);
     if (status == TT_OK)
         status = tt_stitch_begin(run->stitch, window, err);
+    if (status == TT_OK && run->ops->bring)
+        status = bring_next(run, next, err);
     for (int q = 0; status == TT_OK && q < count; q += run->block) {
         int done = count - q < run->block ? count : q + run->block;
 
@@ -399,20 +415,22 @@ static enum tt_status keep(struct tt_run *run, struct tt_error *err)
 
 static enum tt_status track_windows(struct tt_run *run, struct tt_error *err)
 {
-    struct tt_window window;
+    struct tt_window window, next = {0};
     enum tt_status status;
 
     run->reading = TT_JOB_DECODING;
-    while ((status = tt_windows_next(run->windows, &window, err)) == TT_OK && window.clip.frames > 0) {
-        int64_t start = tt_run_now_ms();
+    status = tt_windows_next(run->windows, &window, err);
+    while (status == TT_OK && window.clip.frames > 0) {
+        int64_t start = tt_run_now_ms(), decoded_ms = run->decode_ms;
 
         if (window.clip.first_frame > 0)
             status = keep(run, err);
         if (status == TT_OK)
-            status = track_window(run, &window, err);
-        if (status)
-            return status;
-        run->track_ms += tt_run_now_ms() - start;
+            status = track_window(run, &window, &next, err);
+        run->track_ms += tt_run_now_ms() - start - (run->decode_ms - decoded_ms);
+        if (status == TT_OK && !run->ops->bring)
+            status = tt_windows_next(run->windows, &next, err);
+        window = next;
     }
     if (status == TT_OK && tt_windows_frames(run->windows) == 0)
         return tt_fail(err, TT_BAD_INPUT, "no video frame could be decoded");
