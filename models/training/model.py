@@ -501,14 +501,16 @@ def refine(encoders, mixer, products, matrices, fractions, points, occlusion, di
 class Tracker:
     """Runs a LocoTrack: tracker(video, queries) -> five (points, occlusion, distance), the initialisation first.
 
-    dtype of the matrix work; `compiled` compiles the four stages; `fused` uses the Triton correlation (bf16, GPU)."""
+    dtype of the matrix work; `compiled` compiles the four stages, or those that it names; `fused` uses the Triton
+    correlation (bf16, GPU)."""
+    STAGES = 'features', 'support', 'initial', 'refine'
 
     def __init__(self, model, dtype=torch.float32, compiled=False, fused=False):
         self.model, self.dtype = model, dtype
         self.correlate = correlate_triton if fused else correlate_torch
-        compile_ = (lambda f: torch.compile(f, dynamic=False)) if compiled else (lambda f: f)
-        self.features, self.support = compile_(features), compile_(support)
-        self.initial, self.refine = compile_(initial_tracks), compile_(refine)
+        compiled = self.STAGES if compiled is True else compiled or ()
+        for stage, function in zip(self.STAGES, (features, support, initial_tracks, refine)):
+            setattr(self, stage, torch.compile(function, dynamic=False) if stage in compiled else function)
         self.biases = {}
 
     def grids(self, video):
@@ -541,7 +543,7 @@ class Tracker:
             self.biases[T] = attention_bias(T, model.torch_pips_mixer.transformer.heads, video.device)
         matrices = self.matrices()
         for _ in range(ITERATIONS):
-            points, occlusion, distance = (s.detach() for s in state)
+            points, occlusion, distance = (s.detach().contiguous() for s in state)      # other strides: another compilation
             products, fractions = self.correlations(((high, high_s), (low, low_s), (highest, highest_s)), points)
             state = self.refine(model.cmdtop, model.torch_pips_mixer, products, matrices, fractions, points, occlusion,
                                 distance, self.biases[T])

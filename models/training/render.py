@@ -246,14 +246,19 @@ def bars(video, size, dim):
 class Renderer:
     """Holds the textures on a device; render(batch of scenes.draw_batch) -> uint8 video."""
 
-    def __init__(self, textures, device, compiled=False):
+    def __init__(self, textures, device):
         self.device = torch.device(device)
         self.texels = torch.from_numpy(textures.texels).to(self.device)
         self.masks = torch.from_numpy(textures.masks).to(self.device)
         self.dtype = torch.float16 if self.device.type == 'cuda' else torch.float32
-        compile_ = (lambda f: torch.compile(f, dynamic=False)) if compiled else (lambda f: f)
-        self.paint_layer, self.paint_solids, self.expose = (compile_(f) for f in (paint_layer, paint_solids, expose))
         self.code = [t.to(self.device) for t in (LUMA, DCT, YCC, torch.linalg.inv(YCC))]
+        self.compile(False)
+
+    def compile(self, on):
+        """Whether what takes most of the time is compiled (at the next batch)."""
+        self.compiled = on
+        compile_ = (lambda f: torch.compile(f, dynamic=False)) if on else (lambda f: f)
+        self.paint_layer, self.paint_solids, self.expose = (compile_(f) for f in (paint_layer, paint_solids, expose))
 
     def upload(self, batch):
         cuda = self.device.type == 'cuda'

@@ -2,7 +2,9 @@
 
 A sitting goes on where the checkpoint in --resume stopped (or begins from the configuration's `start` weights), and ends
 by itself before --budget. The learning rate is one cosine over `total_seconds` of stepping, whatever the number of
-sittings; the generator's state is the number of the next batch. Stopped at any moment, at most two minutes are lost.
+sittings; or, with `sitting_rate`, one cosine from that rate to nothing over the time that this sitting has, so that its
+weights can be published. The generator's state is the number of the next batch. Stopped at any moment, at most a minute
+is lost; SIGTERM ends the steps with a checkpoint.
 
 A checkpoint: raw-N, ema-N, spread-N.safetensors (float16, each below 16 MiB: weights, their moving average, the roots of
 Adam's second moments; the first ones are rebuilt in a few steps) and state.json (step, seconds, next batch,
@@ -13,6 +15,8 @@ import json
 import math
 import multiprocessing
 import os
+import signal
+import subprocess
 import sys
 import time
 
@@ -37,9 +41,10 @@ if hasattr(torch, '_inductor'):     # PyTorch 2.11's analysis of coalescing fail
         inductor.triton.coalesce_tiling_analysis = False
 
 DEFAULTS = dict(size='small', start='../tiletrack-small.safetensors', batch=8, frames=24, queries=128, peak_rate=1e-3,
-                weight_decay=1e-3, warm_up=200, total_seconds=14400.0, ema=0.9995, clip=1.0, seed=20261130,
+                weight_decay=1e-3, warm_up=200, total_seconds=14400.0, sitting_rate=0.0, ema=0.9995, clip=1.0, seed=20261130,
                 validation_clips=24, final={}, recipe={})
-CHECKPOINT_EVERY, LOG_EVERY = 120.0, 100
+CHECKPOINT_EVERY, LOG_EVERY = 60.0, 100
+SPARE = 60.0            # seconds before a sitting's end when its own cosine has come down: it may be stopped early
 LONGEST_STEP = 3.0      # seconds that a step may cost of the schedule: a stopped process does not learn
 
 
@@ -125,10 +130,12 @@ def losses(states, truth, hidden):
     return total, torch.stack(parts)
 
 
-def rate_at(config, seconds, steps_since_start, warm_up):
-    """Cosine from the peak to zero over total_seconds, with a ramp after every start."""
-    done = min(1.0, seconds / config['total_seconds'])
-    return config['peak_rate'] * (0.005 + 0.995 * 0.5 * (1 + math.cos(math.pi * done))) * min(1.0, (steps_since_start + 1) / warm_up)
+def rate_at(config, seconds, sitting_done, steps_since_start, warm_up):
+    """Cosine from the peak to almost nothing, over total_seconds or over the sitting (of which the share sitting_done is
+    over), with a ramp after every start."""
+    done = sitting_done if config['sitting_rate'] else seconds / config['total_seconds']
+    peak = config['sitting_rate'] or config['peak_rate']
+    return peak * (0.005 + 0.995 * 0.5 * (1 + math.cos(math.pi * min(1.0, done)))) * min(1.0, (steps_since_start + 1) / warm_up)
 
 
 # ------------------------------------------------------------------------------------------------- checkpoints
@@ -360,35 +367,88 @@ def validate(run, pack, renderer, clips):
     return {**result, 's': round(time.time() - began, 1)}
 
 
-def make_renderer(textures, device, batch):
+def compile_renderer(renderer, batch):
     """Compiled if that works."""
-    for compiled in ((True, False) if device == 'cuda' else (False,)):
+    began = time.time()
+    try:
+        renderer.compile(True)
+        renderer.render(batch)
+    except Exception as error:
+        renderer.compile(False)
+        say(check='renderer failed', error=f'{type(error).__name__}: {error}'[:600])
+    say(check='renderer', compiled=renderer.compiled, s=round(time.time() - began, 1))
+
+
+class Helpers:
+    """Processes that compile a part of the program beside us and leave it in the compiler's cache on the disk, where we
+    find it. They may fail or be late: then we compile that part ourselves."""
+    PARTS = 'renderer', 'refine'
+
+    def __init__(self, arguments, out):
+        self.log = open(os.path.join(out, 'helpers.log'), 'ab')
+        command = [sys.executable, os.path.join(HERE, 'train.py'), *arguments, '--only-compile']
+        self.processes = {part: subprocess.Popen(command + [part], stdout=self.log, stderr=self.log) for part in self.PARTS}
+
+    def wait(self, part, seconds):
         try:
-            began = time.time()
-            renderer = Renderer(textures, device, compiled)
-            renderer.render(batch)
-            say(check='renderer', compiled=compiled, s=round(time.time() - began, 1))
-            return renderer
-        except Exception as error:
-            say(check='renderer failed', compiled=compiled, error=f'{type(error).__name__}: {error}'[:600])
-    raise RuntimeError('the renderer does not work here')
+            return self.processes[part].wait(seconds)
+        except subprocess.TimeoutExpired:
+            return 'late'
+
+    def stop(self):
+        for process in self.processes.values():
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+        self.log.close()
 
 
-def sitting(config, resume, out, budget, pack, plain=False, max_steps=10 ** 9, workers=None, limit=None):
+def only_compile(config, resume, part, pack, limit):
+    """What a helper does: the part's graphs, forward and backward, with tensors of the shapes of training."""
+    began = time.time()
+    set_up(config)
+    device = 'cuda' if torch.cuda.is_available() else 'cpu'
+    state = read_state(resume)
+    shape = for_sitting(config, state['seconds'] if state else 0.0)
+    textures = Textures(pack, limit=limit, threads=2)
+    batch = draw_batch(Recipe.parse(config['recipe']), textures, config['seed'], 0, *(shape[k] for k in ('batch', 'frames', 'queries')))
+    renderer = Renderer(textures, device)
+    if part == 'renderer':
+        compile_renderer(renderer, batch)
+    else:
+        stepper = Stepper(Run(config, device), (((part,), device == 'cuda'),))
+        video = renderer.render(batch).float() / 127.5 - 1
+        stepper.loss(video, renderer.upload({k: batch[k] for k in ('queries', 'tracks', 'hidden')}))[0].backward()
+    say(compiled=part, s=round(time.time() - began, 1))
+
+
+def set_up(config):
+    """What the compiler's cache depends on too."""
+    torch.manual_seed(config['seed'])
+    torch.backends.cudnn.benchmark = True
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
+
+
+def read_state(folder):
+    path = os.path.join(folder, 'state.json')
+    if not folder or not os.path.exists(path):
+        return None
+    with open(path) as f:
+        return json.load(f)
+
+
+def sitting(config, resume, out, budget, pack, plain=False, max_steps=10 ** 9, workers=None, limit=None, arguments=None):
+    """`arguments` are the command line's, for helpers (none without them)."""
     began = time.time()
     os.makedirs(out, exist_ok=True)
-    state = None
-    if resume and os.path.exists(os.path.join(resume, 'state.json')):
-        with open(os.path.join(resume, 'state.json')) as f:
-            state = json.load(f)
+    state = read_state(resume)
     textures = Textures(pack, limit=limit, threads=os.cpu_count())
     workers = workers or max(1, min(14, os.cpu_count() - 2))
     feed = Feed(for_sitting(config, state['seconds'] if state else 0.0), textures, state['batch'] if state else 0, workers)
     say(event='textures', photos=len(textures.photos), stamps=len(textures.stamps), s=round(time.time() - began, 1))
     device = 'cuda' if torch.cuda.is_available() else 'cpu'
-    torch.manual_seed(config['seed'])
-    torch.backends.cudnn.benchmark = True
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
+    helpers = Helpers(arguments, out) if arguments and device == 'cuda' and not plain else None
+    set_up(config)
     run = Run(config, device)
     if state:
         run.resume(resume)
@@ -397,15 +457,20 @@ def sitting(config, resume, out, budget, pack, plain=False, max_steps=10 ** 9, w
     run.sitting += 1
     say(event='begin', sitting=run.sitting, step=run.step, seconds=run.seconds, device=device, torch=torch.__version__)
     batch = feed.take()
-    renderer = Renderer(textures, device) if plain else make_renderer(textures, device, batch)
+    renderer = Renderer(textures, device)
     stepper = Stepper(run, ((False, False),) if plain else None)
     video = renderer.render(batch).float() / 127.5 - 1
     stepper.settle(video, renderer.upload({k: batch[k] for k in ('queries', 'tracks', 'hidden')}))
+    if device == 'cuda' and not plain:
+        say(helper='renderer', result=helpers and helpers.wait('renderer', 45))
+        compile_renderer(renderer, batch)
+    if helpers:
+        helpers.stop()
     try:
-        loop(run, feed, renderer, stepper, batch, out, began, budget, max_steps)
+        told = loop(run, feed, renderer, stepper, batch, out, began, budget, max_steps)
     finally:
         feed.stop()
-    if config['validation_clips'] and time.time() - began < budget:
+    if config['validation_clips'] and time.time() - began < budget and not told:
         del video
         facts = validate(run, pack, renderer, config['validation_clips'])
         say(event='validation', step=run.step, **facts)
@@ -414,18 +479,23 @@ def sitting(config, resume, out, budget, pack, plain=False, max_steps=10 ** 9, w
 
 
 def loop(run, feed, renderer, stepper, batch, out, began, budget, max_steps):
-    """Steps until the budget (less a reserve for the validation and the last checkpoint) is used up."""
+    """Steps until the budget (less a reserve for the validation and the last checkpoint) is used up; returns whether
+    SIGTERM ended it before."""
     config, meter = run.config, Meter(run.device)
-    reserve = (6 + 1.2 * config['validation_clips']) if run.device == 'cuda' else 0
-    first, last_save, last_time = run.step, time.time(), time.time()
-    say(event='first step', s=round(last_time - began, 1))
+    reserve = (5 + 0.6 * config['validation_clips']) if run.device == 'cuda' else 0
+    first, start, last_save, last_time = run.step, time.time(), time.time(), time.time()
+    end = began + budget - reserve
+    down = max(end - SPARE, start + (end - start) / 2)          # when the sitting's own cosine has come down
+    told = []
+    before = signal.signal(signal.SIGTERM, lambda *_: told.append(True))
+    say(event='first step', s=round(start - began, 1))
     waited = 0.0
-    while time.time() - began < budget - reserve and run.step - first < max_steps:
+    while time.time() < end and run.step - first < max_steps and not told:
         marks = [meter.mark()]
         truth = renderer.upload({k: batch[k] for k in ('queries', 'tracks', 'hidden')})
         video = renderer.render(batch).float() / 127.5 - 1
         marks.append(meter.mark())
-        rate = rate_at(config, run.seconds, run.step - first, run.warm_up)
+        rate = rate_at(config, run.seconds, (time.time() - start) / (down - start), run.step - first, run.warm_up)
         total, norm, parts, states = stepper.step(video, truth, rate)
         marks.append(meter.mark())
         meter.add(total, norm, marks, waited)
@@ -444,6 +514,8 @@ def loop(run, feed, renderer, stepper, batch, out, began, budget, max_steps):
         batch = feed.take()
         waited = time.time() - fetch
     run.save(out, {})
+    signal.signal(signal.SIGTERM, before)
+    return bool(told)
 
 
 def main(arguments=None):
@@ -457,8 +529,13 @@ def main(arguments=None):
     p.add_argument('--max-steps', type=int, default=10 ** 9)
     p.add_argument('--workers', type=int)
     p.add_argument('--limit', type=int, help='load only so many textures of each kind')
+    p.add_argument('--only-compile', choices=Helpers.PARTS, help='compile a part into the cache, no more: what helpers do')
     a = p.parse_args(arguments)
-    sitting(read_config(a.config), a.resume, a.out, a.budget, a.pack, a.plain, a.max_steps, a.workers, a.limit)
+    config = read_config(a.config)
+    if a.only_compile:
+        return only_compile(config, a.resume, a.only_compile, a.pack, a.limit)
+    sitting(config, a.resume, a.out, a.budget, a.pack, a.plain, a.max_steps, a.workers, a.limit,
+            sys.argv[1:] if arguments is None else list(arguments))
 
 
 if __name__ == '__main__':
