@@ -11,7 +11,7 @@
 #include "core/log.h"
 #include "core/plan.h"
 #include "core/status.h"
-#include "core/trackfile.h"
+#include "core/output.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -62,7 +62,7 @@ struct tt_config {
         enum tt_config_refine refine;
     } tracker;
     struct {
-        unsigned formats; /* 1 << enum tt_track_format */
+        unsigned formats; /* 1 << enum tt_output */
         bool overlay;
     } output;
     struct {

@@ -107,8 +107,13 @@ const struct tt_option tt_options[] = {
      .help = "`native` looks for each point's patch again in the frames as they are, not reduced to 256x256, "
              "and moves its track to where that fits best: a last pass over the video, on the CPU."},
 
-    {OPTION(CHOICES, output.formats), WORDS("npz", "csv", "jsonl"), .initial = "[npz]", .flags = DIRECTORY,
-     .help = "The formats of the result: one track file for each, whose names differ in their ending only."},
+    {OPTION(CHOICES, output.formats),
+     WORDS("npz", "csv", "jsonl", "csv-wide", "json", "napari", "tapvid", "cotracker", "nuke", "3de",
+           "after-effects", "blender", "colmap"),
+     .initial = "[npz]", .flags = DIRECTORY,
+     .help =
+         "The formats of the result: one file for each, whose names differ in their ending only. The first "
+         "three are track files; the others are written as `tiletrack export` writes them, without options."},
     {OPTION(BOOL, output.overlay), .initial = "false", .flags = DIRECTORY,
      .help = "Whether a video with the tracks drawn into it is written as well."},
 

@@ -83,9 +83,10 @@ struct tt_export_report {
 };
 
 /* Writes a file: temporary name, fsync, rename. On failure there is no file and what had the name before is
- * untouched. report may be NULL. TT_REFUSE: as tt_export_check; labels that match nothing; a frame rate that
- * is needed and not known; frame numbers beyond the format's. TT_BAD_INPUT: no track to write, or the source
- * fails so. */
+ * untouched. report may be NULL. TT_REFUSE: as tt_export_check; labels that match nothing; an offset that
+ * leads frame numbers beyond the format's. TT_BAD_INPUT: these tracks cannot be had in that format: none of
+ * them is visible, their frame rate is needed and not known, they have more frames than it can number; or the
+ * source fails so. */
 enum tt_status tt_export_write(const char *path, const struct tt_export_format *format, enum tt_commit mode,
                                const struct tt_export_source *source, const struct tt_export_options *options,
                                struct tt_export_report *report, struct tt_error *err);

@@ -23,9 +23,6 @@
 
 enum { FRAMES_READ = 8 }; /* at a time */
 
-const char *const tt_job_stage_names[TT_JOB_STAGES] = {"opening",  "supports", "skipping", "decoding",
-                                                       "tracking", "refining", "writing"};
-
 int64_t tt_run_now_ms(void)
 {
     struct timespec now;

@@ -9,15 +9,15 @@
 
 #include "core/backend.h"
 #include "core/decoder.h"
+#include "core/output.h"
 #include "core/query.h"
 #include "core/status.h"
-#include "core/trackfile.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { TT_JOB_MAX_OUTPUTS = 3 };
+enum { TT_JOB_MAX_OUTPUTS = TT_OUTPUTS };
 
 /* Where in a job the work is. */
 enum tt_job_stage {
@@ -54,7 +54,7 @@ struct tt_job_decoder {
 };
 
 struct tt_job_output {
-    enum tt_track_format format;
+    enum tt_output format;
     const char *path; /* replaced durably, or not touched at all */
 };
 

@@ -1,11 +1,18 @@
-/* core/job_output.c: a finished run's results: the description in `meta`, and the track files. */
+/* core/job_output.c: a finished run's results: the description in `meta`, the track files and the exports.
+ *
+ * All are written under temporary names before the first gets its own. An export that cannot be made of these
+ * tracks (no track visible, a frame rate that one frame does not have) is the input's fault, as the text
+ * says.
+ */
 #include "core/job_parts.h"
 
+#include "core/export.h"
 #include "core/fsio.h"
 
 #include <errno.h>
 #include <jansson.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 /* The SHA-256 of the whole file behind a descriptor, whose position is not moved. */
@@ -74,6 +81,65 @@ static enum tt_status make_meta(char **meta, const struct tt_run *run, int64_t f
     return *meta ? TT_OK : tt_fail(err, TT_RETRY_LATER, "no memory for the track file's description");
 }
 
+/* The folder of a path, which ends in a slash. Owned by the caller (free); NULL: no memory. */
+static char *folder_of(const char *path)
+{
+    const char *name = tt_path_name(path);
+
+    return name == path ? strdup("./") : strndup(path, (size_t)(name - path));
+}
+
+struct rows { /* of an export: heartbeats between them */
+    const struct tt_run *run;
+    struct tt_export_source tracks;
+};
+
+static enum tt_status next_row(void *user, int query, struct tt_track_point *points, struct tt_error *err)
+{
+    const struct rows *rows = user;
+    enum tt_status status = tt_run_go_on(rows->run, TT_JOB_WRITING, rows->tracks.frames, err);
+
+    return status ? status : rows->tracks.row(rows->tracks.user, query, points, err);
+}
+
+static enum tt_status times(void *user, double *time_s, struct tt_error *err)
+{
+    const struct rows *rows = user;
+
+    return rows->tracks.times(rows->tracks.user, time_s, err);
+}
+
+static enum tt_status write_export(const struct tt_run *run, struct tt_file *file,
+                                   const struct tt_job_output *output, const struct tt_tracks *tracks,
+                                   struct tt_error *err)
+{
+    char *beside = folder_of(output->path);
+    const char *folder = run->job->temporary_directory ? run->job->temporary_directory : beside;
+    struct tt_export_options options = {.spill_folder = folder, .stop = run->job->stop};
+    struct rows rows = {run, tt_export_from_tracks(tracks)};
+    struct tt_export_source source = rows.tracks;
+    enum tt_status status;
+
+    if (!beside)
+        return tt_fail(err, TT_RETRY_LATER, "no memory");
+    source.user = &rows;
+    source.row = next_row;
+    source.times = times;
+    status = tt_export_write_file(file, tt_export_find(tt_output_names[output->format]), &source, &options,
+                                  NULL, err);
+    free(beside);
+    return status == TT_BAD_INPUT ? tt_fail_within(err, "as %s", tt_output_names[output->format]) : status;
+}
+
+static enum tt_status write_output(const struct tt_run *run, struct tt_file *file,
+                                   const struct tt_job_output *output, const struct tt_tracks *tracks,
+                                   struct tt_error *err)
+{
+    if (output->format < TT_OUTPUT_CSV_WIDE)
+        return tt_tracks_write_file(file, (enum tt_track_format)output->format, tracks, err);
+    return write_export(run, file, output, tracks, err);
+}
+
 enum tt_status tt_run_write_outputs(struct tt_run *run, struct tt_error *err)
 {
     const struct tt_job *job = run->job;
@@ -85,6 +151,7 @@ enum tt_status tt_run_write_outputs(struct tt_run *run, struct tt_error *err)
         .width = run->info.width,
         .height = run->info.height,
         .occlusion_threshold = job->occlusion_threshold,
+        .calibration = tt_weights_calibration(run->weights),
     };
     int64_t start = tt_run_now_ms();
     char *meta = NULL;
@@ -97,7 +164,7 @@ enum tt_status tt_run_write_outputs(struct tt_run *run, struct tt_error *err)
     for (int i = 0; status == TT_OK && i < job->outputs; i++) {
         status = tt_file_create(&files[i], job->output[i].path, err);
         if (status == TT_OK)
-            status = tt_tracks_write_file(files[i], job->output[i].format, &tracks, err);
+            status = write_output(run, files[i], &job->output[i], &tracks, err);
     }
     if (status == TT_OK) /* for the last time: once the first has its name, all get theirs */
         status = tt_run_go_on(run, TT_JOB_WRITING, tracks.frames, err);

@@ -46,7 +46,7 @@ struct field {
     {                                                                                                        \
         TEXT, #member, AT(member), 0, 0                                                                      \
     }
-#define OUTPUT_AT(member) IS(member.format, 0, TT_TRACK_FORMATS - 1), TEXT_AT(member.path)
+#define OUTPUT_AT(member) IS(member.format, 0, TT_OUTPUTS - 1), TEXT_AT(member.path)
 #define PLAN_AT(member)                                                                                      \
     IS(member.precision, 0, TT_FP16), IS(member.tile_queries, 0, INT32_MAX),                                 \
         IS(member.tile_frames, 0, INT32_MAX)
@@ -91,6 +91,16 @@ static const struct field job_fields[] = {
     OUTPUT_AT(job.output[0]),
     OUTPUT_AT(job.output[1]),
     OUTPUT_AT(job.output[2]),
+    OUTPUT_AT(job.output[3]),
+    OUTPUT_AT(job.output[4]),
+    OUTPUT_AT(job.output[5]),
+    OUTPUT_AT(job.output[6]),
+    OUTPUT_AT(job.output[7]),
+    OUTPUT_AT(job.output[8]),
+    OUTPUT_AT(job.output[9]),
+    OUTPUT_AT(job.output[10]),
+    OUTPUT_AT(job.output[11]),
+    OUTPUT_AT(job.output[12]),
     TEXT_AT(job.temporary_directory),
     TEXT_AT(job.checkpoint),
     COUNT(job.checkpoint_ms),
@@ -157,6 +167,16 @@ static const struct field done_fields[] = {
     COUNT(done.output_bytes[0]),
     COUNT(done.output_bytes[1]),
     COUNT(done.output_bytes[2]),
+    COUNT(done.output_bytes[3]),
+    COUNT(done.output_bytes[4]),
+    COUNT(done.output_bytes[5]),
+    COUNT(done.output_bytes[6]),
+    COUNT(done.output_bytes[7]),
+    COUNT(done.output_bytes[8]),
+    COUNT(done.output_bytes[9]),
+    COUNT(done.output_bytes[10]),
+    COUNT(done.output_bytes[11]),
+    COUNT(done.output_bytes[12]),
     {.kind = END},
 };
 
@@ -177,6 +197,8 @@ static const struct field *const fields_of[TT_MESSAGE_TYPES] = {
     [TT_MESSAGE_WARNING] = warning_fields,   [TT_MESSAGE_DONE] = done_fields,
     [TT_MESSAGE_FAILED] = failed_fields,     [TT_MESSAGE_PONG] = ping_fields,
 };
+
+_Static_assert(TT_MESSAGE_OUTPUTS == 13, "job_fields and done_fields name each");
 
 /* What no single field shows. */
 static enum tt_status check_whole(const struct tt_message *message, struct tt_error *err)

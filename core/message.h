@@ -76,10 +76,10 @@
 enum {
     TT_MESSAGE_FD = 3,
     TT_MESSAGE_MAGIC = 0x57545454, /* "TTTW" in memory */
-    TT_MESSAGE_VERSION = 4,        /* raised with every change of this file */
+    TT_MESSAGE_VERSION = 5,        /* raised with every change of this file */
     TT_MESSAGE_HEADER_BYTES = 12,
     TT_MESSAGE_TEXT_MAX = 4095, /* PATH_MAX without its NUL */
-    TT_MESSAGE_BODY_MAX = 65536,
+    TT_MESSAGE_BODY_MAX = 131072,
     TT_MESSAGE_BYTES_MAX = TT_MESSAGE_HEADER_BYTES + TT_MESSAGE_BODY_MAX,
     TT_MESSAGE_OUTPUTS = TT_JOB_MAX_OUTPUTS,
 };
@@ -148,7 +148,7 @@ struct tt_message_decoder {
 };
 
 struct tt_message_output {
-    int64_t format; /* enum tt_track_format */
+    int64_t format; /* enum tt_output */
     const char *path;
 };
 

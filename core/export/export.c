@@ -172,7 +172,8 @@ enum tt_status tt_export_need_fps(const struct tt_export *run, struct tt_error *
 {
     if (run->fps > 0)
         return TT_OK;
-    return tt_fail(err, TT_REFUSE, "the frame rate is not known from these times; give --fps");
+    return tt_fail(err, TT_BAD_INPUT,
+                   "the frame rate is not known from these times; give --fps to tiletrack export");
 }
 
 /* The mean rate; a usual one where times that are rounded to milliseconds allow it. 0: times that do not
@@ -258,10 +259,11 @@ static enum tt_status check_frames(const struct tt_export *run, struct tt_error 
 
     if (run->first_frame >= run->format->least_frame && last <= run->format->most_frame)
         return TT_OK;
-    return tt_fail(err, TT_REFUSE,
-                   "--frame-offset: the frames would be %lld to %lld; format %s has %lld to %lld",
-                   (long long)run->first_frame, (long long)last, run->format->name,
-                   (long long)run->format->least_frame, (long long)run->format->most_frame);
+    return tt_fail(err, run->options->frame_offset ? TT_REFUSE : TT_BAD_INPUT,
+                   "%sthe frames would be %lld to %lld; format %s has %lld to %lld",
+                   run->options->frame_offset ? "--frame-offset: " : "", (long long)run->first_frame,
+                   (long long)last, run->format->name, (long long)run->format->least_frame,
+                   (long long)run->format->most_frame);
 }
 
 static enum tt_status run_writer(struct tt_export *run, struct tt_export_report *report, struct tt_error *err)

@@ -100,7 +100,7 @@ static enum tt_status check_collisions(const struct cli_outputs *outputs, char *
 }
 
 static enum tt_status decide(struct cli_outputs *outputs, const char *output, char *const *videos,
-                             const enum tt_track_format *formats, struct tt_error *err)
+                             const enum tt_output *formats, struct tt_error *err)
 {
     bool directory = output && (outputs->videos > 1 || outputs->formats > 1 || is_directory(output) ||
                                 output[strlen(output) - 1] == '/');
@@ -113,12 +113,12 @@ static enum tt_status decide(struct cli_outputs *outputs, const char *output, ch
     if (directory)
         status = make_directory(output, err);
     for (int f = 0; status == TT_OK && f < outputs->formats; f++)
-        status = decide_format(outputs, f, tt_track_format_suffixes[formats[f]], output, videos, err);
+        status = decide_format(outputs, f, tt_output_suffixes[formats[f]], output, videos, err);
     return status;
 }
 
 enum tt_status cli_outputs_decide(struct cli_outputs *outputs, const char *output, char *const *videos,
-                                  int video_count, const enum tt_track_format *formats, int format_count,
+                                  int video_count, const enum tt_output *formats, int format_count,
                                   struct tt_error *err)
 {
     struct cli_outputs decided = {.videos = video_count, .formats = format_count};

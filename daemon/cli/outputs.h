@@ -3,7 +3,7 @@
 #define TT_DAEMON_CLI_OUTPUTS_H
 
 #include "core/status.h"
-#include "core/trackfile.h"
+#include "core/output.h"
 
 struct cli_outputs {
     int videos, formats;
@@ -15,7 +15,7 @@ struct cli_outputs {
  * videos whose stems collide keep their endings (bear.mp4.tracks.npz). TT_REFUSE: two outputs would still be
  * the same file, an output would overwrite its video, or the directory cannot be had. */
 enum tt_status cli_outputs_decide(struct cli_outputs *outputs, const char *output, char *const *videos,
-                                  int video_count, const enum tt_track_format *formats, int format_count,
+                                  int video_count, const enum tt_output *formats, int format_count,
                                   struct tt_error *err);
 void cli_outputs_free(struct cli_outputs *outputs);
 

@@ -18,7 +18,7 @@ struct track_options {
     struct tt_job job;
     struct cli_device_options device;
     const char *output;
-    enum tt_track_format formats[TT_JOB_MAX_OUTPUTS];
+    enum tt_output formats[TT_JOB_MAX_OUTPUTS];
     int format_count;
     bool json, quiet, help;
 };
@@ -77,7 +77,9 @@ static const char help[] =
     "\n"
     "What comes out:\n"
     "  -o, --output PATH   a file for one video, a directory for many (default: beside each video)\n"
-    "  --format FORMAT     npz (default), csv or jsonl; may be given several times\n"
+    "  --format FORMAT     npz (default), csv or jsonl, or a format of `tiletrack export` (--list names "
+    "them);\n"
+    "                      may be given several times\n"
     "  --json              a JSON line on standard output for each video\n"
     "  -q, --quiet         no progress bar and no summary; errors are still told\n"
     "\n"
@@ -100,28 +102,34 @@ static const char help[] =
 
 static bool add_format(struct track_options *options, const char *name)
 {
-    int format = 0;
+    enum tt_output format = tt_output_find(name);
 
-    while (format < TT_TRACK_FORMATS && strcmp(tt_track_format_names[format], name) != 0)
-        format++;
-    if (format == TT_TRACK_FORMATS)
+    if (format == TT_OUTPUTS)
         return false;
     for (int i = 0; i < options->format_count; i++)
-        if ((int)options->formats[i] == format)
+        if (options->formats[i] == format)
             return true;
-    options->formats[options->format_count++] = (enum tt_track_format)format;
+    options->formats[options->format_count++] = format;
     return true;
 }
 
-/* The format that a single output's name asks for: out.csv is CSV. */
-static const char *format_of_path(const char *path)
+static bool ends_in(const char *path, const char *ending)
 {
-    const char *ending = path ? strrchr(path, '.') : NULL;
+    size_t length = strlen(path), bytes = strlen(ending);
 
-    for (int i = 0; ending && i < TT_TRACK_FORMATS; i++)
-        if (strcmp(ending + 1, tt_track_format_names[i]) == 0)
-            return tt_track_format_names[i];
-    return tt_track_format_names[TT_TRACKS_NPZ];
+    return length > bytes && strcmp(path + length - bytes, ending) == 0;
+}
+
+/* The format that a single output's name asks for: out.nk is Nuke's, and out.csv is CSV. */
+static enum tt_output format_of_path(const char *path)
+{
+    const char *dot = strrchr(path, '.');
+    enum tt_output format = dot ? tt_output_find(dot + 1) : TT_OUTPUTS;
+
+    for (int i = 0; i < TT_OUTPUTS; i++)
+        if (ends_in(path, tt_output_suffixes[i]))
+            return (enum tt_output)i;
+    return format < TT_OUTPUTS ? format : TT_OUTPUT_NPZ;
 }
 
 static bool parse_resize(const char *name, enum tt_resize *resize)
@@ -232,7 +240,8 @@ static int parse_options(struct track_options *options, int argc, char **argv)
                                "--queries and --mask belong to one video; put NAME.queries.csv or "
                                "NAME.mask.png beside each of several videos");
     if (options->format_count == 0)
-        add_format(options, format_of_path(argc - optind == 1 ? options->output : NULL));
+        options->formats[options->format_count++] =
+            argc - optind == 1 && options->output ? format_of_path(options->output) : TT_OUTPUT_NPZ;
     return -1;
 }
 

@@ -138,7 +138,7 @@ static struct tt_task *choose(struct tt_jobs *jobs, struct tt_slot *slot)
 /* Everything that JOB says; paths are owned by the caller. */
 struct order {
     struct tt_message_job message;
-    char *video, *queries, *mask, *checkpoint, *results[TT_TRACK_FORMATS];
+    char *video, *queries, *mask, *checkpoint, *results[TT_OUTPUTS];
 };
 
 static void order_free(struct order *order)
@@ -147,11 +147,11 @@ static void order_free(struct order *order)
     free(order->queries);
     free(order->mask);
     free(order->checkpoint);
-    for (int i = 0; i < TT_TRACK_FORMATS; i++)
+    for (int i = 0; i < TT_OUTPUTS; i++)
         free(order->results[i]);
 }
 
-_Static_assert((int)TT_TRACK_FORMATS <= (int)TT_MESSAGE_OUTPUTS, "a job may have all formats");
+_Static_assert((int)TT_OUTPUTS <= (int)TT_MESSAGE_OUTPUTS, "a job may have all formats");
 
 /* False: memory. */
 static bool order_results(struct order *order, const struct tt_spool_job *job)
@@ -160,10 +160,10 @@ static bool order_results(struct order *order, const struct tt_spool_job *job)
 
     for (int i = 0; i < TT_MESSAGE_OUTPUTS; i++)
         message->output[i].path = "";
-    for (int i = 0; i < TT_TRACK_FORMATS; i++) {
+    for (int i = 0; i < TT_OUTPUTS; i++) {
         if (!job->manifest.output[i])
             continue;
-        order->results[i] = tt_spool_job_result(job, (enum tt_track_format)i);
+        order->results[i] = tt_spool_job_result(job, (enum tt_output)i);
         if (!order->results[i])
             return false;
         message->output[message->outputs++] =

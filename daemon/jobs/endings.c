@@ -54,19 +54,18 @@ static const char *format_names(const struct tt_manifest *manifest, char *text, 
     size_t used = 0;
 
     text[0] = '\0';
-    for (int i = 0; i < TT_TRACK_FORMATS && used < bytes; i++)
+    for (int i = 0; i < TT_OUTPUTS && used < bytes; i++)
         if (manifest->output[i])
-            used += (size_t)snprintf(text + used, bytes - used, "%s%s", used ? ", " : "",
-                                     tt_track_format_names[i]);
+            used += (size_t)snprintf(text + used, bytes - used, "%s%s", used ? ", " : "", tt_output_names[i]);
     return text;
 }
 
 static void run_hook(struct tt_daemon *daemon, const struct tt_manifest *manifest)
 {
-    char *paths[TT_TRACK_FORMATS + 1] = {NULL};
+    char *paths[TT_OUTPUTS + 1] = {NULL};
     int count = 0;
 
-    for (int i = 0; i < TT_TRACK_FORMATS; i++)
+    for (int i = 0; i < TT_OUTPUTS; i++)
         if (manifest->output[i] && (paths[count] = tt_spool_output_path(daemon->spool, manifest->output[i])))
             count++;
     tt_hook_run(daemon->hook, daemon->config->on_done, manifest->id, manifest->source, paths);
@@ -78,7 +77,7 @@ static void say_done(struct tt_jobs *jobs, const struct tt_task *task, const str
 {
     struct tt_daemon *daemon = jobs->daemon;
     const struct tt_message_done *figures = &task->figures;
-    char formats[64];
+    char formats[192];
     int64_t bytes = 0;
 
     for (int i = 0; i < figures->outputs; i++)

@@ -23,7 +23,7 @@ struct call {
     int handles;
     bool late;
     char *program, *job, *file;
-    char *arguments[TT_TRACK_FORMATS + 2]; /* the program, its results, NULL */
+    char *arguments[TT_OUTPUTS + 2]; /* the program, its results, NULL */
 };
 
 struct tt_hook {
@@ -42,7 +42,7 @@ static void free_call(struct call *call)
     free(call->program);
     free(call->job);
     free(call->file);
-    for (int i = 0; i < TT_TRACK_FORMATS; i++)
+    for (int i = 0; i < TT_OUTPUTS; i++)
         free(call->arguments[i + 1]);
     free(call);
 }
@@ -147,7 +147,7 @@ void tt_hook_run(struct tt_hook *hook, const char *program, const char *job, con
     *call = (struct call){.hook = hook, .program = strdup(program), .job = strdup(job), .file = strdup(file)};
     complete = call->program && call->job && call->file;
     call->arguments[0] = call->program;
-    for (int i = 0; i < TT_TRACK_FORMATS && results[i]; i++)
+    for (int i = 0; i < TT_OUTPUTS && results[i]; i++)
         complete &= (call->arguments[i + 1] = strdup(results[i])) != NULL;
     if (!complete || hook->waiting >= WAITING_MAX) {
         say_failed(call, -1, 0, complete ? "too many wait to be run" : "memory is short");

@@ -8,7 +8,7 @@
 
 #include "core/log.h"
 #include "core/status.h"
-#include "core/trackfile.h"
+#include "core/output.h"
 
 #include <stdint.h>
 #include <uv.h>
@@ -19,7 +19,7 @@ struct tt_hook;
 enum tt_status tt_hook_create(struct tt_hook **hook, uv_loop_t *loop, struct tt_log *log, int64_t *failures,
                               struct tt_error *err);
 
-/* results: the program's arguments, NULL at their end; at most TT_TRACK_FORMATS. Copies its texts. */
+/* results: the program's arguments, NULL at their end; at most TT_OUTPUTS. Copies its texts. */
 void tt_hook_run(struct tt_hook *hook, const char *program, const char *job, const char *file,
                  char *const *results);
 

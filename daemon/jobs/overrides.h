@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 struct tt_overrides {
-    unsigned formats; /* 1 << enum tt_track_format */
+    unsigned formats; /* 1 << enum tt_output */
     int64_t grid, clip_frames, overlap_frames;
     double occlusion_threshold;
     bool refine;

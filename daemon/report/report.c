@@ -102,7 +102,7 @@ static json_t *outputs_json(const struct tt_manifest *manifest)
 {
     json_t *json = json_array();
 
-    for (int i = 0; i < TT_TRACK_FORMATS; i++)
+    for (int i = 0; i < TT_OUTPUTS; i++)
         if (manifest->output[i])
             json_array_append_new(json, text_json(manifest->output[i]));
     return json;

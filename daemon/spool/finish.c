@@ -52,11 +52,11 @@ static unsigned unpublished(const struct ending *ending, int tracks_fd, bool *ta
     unsigned formats = 0;
 
     *taken = false;
-    for (int i = 0; i < TT_TRACK_FORMATS; i++) {
+    for (int i = 0; i < TT_OUTPUTS; i++) {
         char result[TT_RESULT_BYTES];
         const char *name;
 
-        tt_job_result_name(result, manifest, (enum tt_track_format)i);
+        tt_job_result_name(result, manifest, (enum tt_output)i);
         if (!manifest->output[i] || !tt_fs_exists(ending->fd, result))
             continue;
         name = tt_path_name(manifest->output[i]);
@@ -79,7 +79,7 @@ static enum tt_status name_again(struct ending *ending, int tracks_fd)
 }
 
 /* One result, if it still lies here. */
-static enum tt_status publish_one(struct ending *ending, int tracks_fd, enum tt_track_format format)
+static enum tt_status publish_one(struct ending *ending, int tracks_fd, enum tt_output format)
 {
     const struct tt_manifest *manifest = ending->manifest;
     char result[TT_RESULT_BYTES];
@@ -114,9 +114,9 @@ static enum tt_status publish(struct ending *ending)
     unpublished(ending, tracks_fd, &taken);
     if (taken)
         status = name_again(ending, tracks_fd);
-    for (int i = 0; i < TT_TRACK_FORMATS && !status; i++)
+    for (int i = 0; i < TT_OUTPUTS && !status; i++)
         if (manifest->output[i])
-            status = publish_one(ending, tracks_fd, (enum tt_track_format)i);
+            status = publish_one(ending, tracks_fd, (enum tt_output)i);
     if (!status && tt_fs_sync(tracks_fd) < 0)
         status = trouble(ending, "syncing its directory in tracks/");
     TT_STEP("commit-synced");
@@ -351,7 +351,7 @@ enum tt_status tt_job_end(struct tt_spool *spool, struct tt_spool_job *job, enum
 
 /* TT_BAD_INPUT: it is not there. */
 static enum tt_status sync_result(struct tt_spool *spool, const struct tt_spool_job *job, int directory_fd,
-                                  enum tt_track_format format, struct tt_error *err)
+                                  enum tt_output format, struct tt_error *err)
 {
     char name[TT_RESULT_BYTES];
     enum tt_status status = TT_OK;
@@ -381,9 +381,9 @@ static enum tt_status sync_results(struct tt_spool *spool, const struct tt_spool
 
     if (directory_fd < 0)
         return tt_spool_trouble(spool, err, errno, "%s", job->directory);
-    for (int i = 0; i < TT_TRACK_FORMATS && !status; i++)
+    for (int i = 0; i < TT_OUTPUTS && !status; i++)
         if (job->manifest.output[i])
-            status = sync_result(spool, job, directory_fd, (enum tt_track_format)i, err);
+            status = sync_result(spool, job, directory_fd, (enum tt_output)i, err);
     if (!status && tt_fs_sync(directory_fd) < 0)
         status = tt_spool_trouble(spool, err, errno, "%s: syncing", job->directory);
     TT_STEP("commit-result");

@@ -73,8 +73,8 @@ int64_t tt_spool_wall_ns(void);
 /* --- place.c: names that are free -------------------------------------------------------------------
  */
 
-/* The outputs of a new job in some formats (1 << enum tt_track_format): relative to tracks/, equal but for
- * the format, and free in every format. outputs: [TT_TRACK_FORMATS], owned by the caller; those of the
+/* The outputs of a new job in some formats (1 << enum tt_output): relative to tracks/, equal but for
+ * the format, and free in every format. outputs: [TT_OUTPUTS], owned by the caller; those of the
  * formats are replaced. 0, or -1 and errno: outputs is untouched. */
 int tt_place_outputs(struct tt_spool *spool, const char *source, unsigned formats, char **outputs);
 
@@ -116,7 +116,7 @@ int tt_job_open(const struct tt_spool *spool, const struct tt_spool_job *job); /
 
 /* Where the running attempt's result lies in it: name [TT_RESULT_BYTES]. */
 enum { TT_RESULT_BYTES = 32 };
-void tt_job_result_name(char *name, const struct tt_manifest *manifest, enum tt_track_format format);
+void tt_job_result_name(char *name, const struct tt_manifest *manifest, enum tt_output format);
 
 /* Which side-cars lie in a job's directory: has_sidecar [TT_SPOOL_SIDECARS]. True: any does. */
 bool tt_job_find_sidecars(int directory_fd, bool *has_sidecar);

@@ -92,12 +92,12 @@ char *tt_spool_job_sidecar(const struct tt_spool_job *job, enum tt_spool_sidecar
     return job->manifest.has_sidecar[kind] ? path_of(job->directory, tt_spool_sidecar_names[kind]) : NULL;
 }
 
-void tt_job_result_name(char *name, const struct tt_manifest *manifest, enum tt_track_format format)
+void tt_job_result_name(char *name, const struct tt_manifest *manifest, enum tt_output format)
 {
-    snprintf(name, TT_RESULT_BYTES, "result.%d.%s", manifest->serial, tt_track_format_names[format]);
+    snprintf(name, TT_RESULT_BYTES, "result.%d.%s", manifest->serial, tt_output_names[format]);
 }
 
-char *tt_spool_job_result(const struct tt_spool_job *job, enum tt_track_format format)
+char *tt_spool_job_result(const struct tt_spool_job *job, enum tt_output format)
 {
     char name[TT_RESULT_BYTES];
 
@@ -271,7 +271,7 @@ static enum tt_status save_attempt(struct tt_spool *spool, struct tt_spool_job *
     char **gone = status ? manifest->output : before->output,
          **kept = status ? before->output : manifest->output;
 
-    for (int i = 0; i < TT_TRACK_FORMATS; i++)
+    for (int i = 0; i < TT_OUTPUTS; i++)
         if (gone[i] != kept[i])
             free(gone[i]);
     if (status)
@@ -283,7 +283,7 @@ enum tt_status tt_spool_attempt_begin(struct tt_spool *spool, struct tt_spool_jo
                                       struct tt_error *err)
 {
     struct tt_manifest *manifest = &job->manifest, before = *manifest;
-    char *outputs[TT_TRACK_FORMATS] = {NULL};
+    char *outputs[TT_OUTPUTS] = {NULL};
     struct tt_error local, *e = err ? err : &local;
     int fd = tt_job_open(spool, job);
     struct tt_identity now;

@@ -35,14 +35,14 @@ unsigned tt_manifest_formats(const struct tt_manifest *manifest)
 {
     unsigned formats = 0;
 
-    for (int i = 0; i < TT_TRACK_FORMATS; i++)
+    for (int i = 0; i < TT_OUTPUTS; i++)
         formats |= manifest->output[i] ? 1u << i : 0;
     return formats;
 }
 
 const char *tt_manifest_output(const struct tt_manifest *manifest)
 {
-    for (int i = 0; i < TT_TRACK_FORMATS; i++)
+    for (int i = 0; i < TT_OUTPUTS; i++)
         if (manifest->output[i])
             return manifest->output[i];
     return NULL;
@@ -83,7 +83,7 @@ enum tt_status tt_manifest_set(char **field, const char *value, struct tt_error 
 void tt_manifest_free(struct tt_manifest *manifest)
 {
     free(manifest->source);
-    for (int i = 0; i < TT_TRACK_FORMATS; i++)
+    for (int i = 0; i < TT_OUTPUTS; i++)
         free(manifest->output[i]);
     free(manifest->origin);
     free(manifest->target);
@@ -143,9 +143,9 @@ static json_t *outputs_json(const struct tt_manifest *manifest)
     json_t *value = json_object();
     bool bad = false;
 
-    for (int i = 0; i < TT_TRACK_FORMATS; i++)
+    for (int i = 0; i < TT_OUTPUTS; i++)
         if (manifest->output[i])
-            put(value, tt_track_format_names[i], name_json(manifest->output[i]), &bad);
+            put(value, tt_output_names[i], name_json(manifest->output[i]), &bad);
     if (bad) {
         json_decref(value);
         return NULL;
@@ -328,11 +328,11 @@ static void read_outputs(char **outputs, json_t *object, const char **bad)
     const char *first = NULL;
     size_t known = 0;
 
-    for (int i = 0; i < TT_TRACK_FORMATS; i++) {
-        if (!json_object_get(list, tt_track_format_names[i]))
+    for (int i = 0; i < TT_OUTPUTS; i++) {
+        if (!json_object_get(list, tt_output_names[i]))
             continue;
         known++;
-        outputs[i] = read_path(list, tt_track_format_names[i], false, bad);
+        outputs[i] = read_path(list, tt_output_names[i], false, bad);
         if (!outputs[i])
             continue;
         first = first ? first : outputs[i];

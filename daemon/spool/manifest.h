@@ -34,7 +34,7 @@ struct tt_manifest {
     enum tt_job_state state;
     enum tt_outcome outcome;
     char *source;
-    char *output[TT_TRACK_FORMATS];          /* NULL where there will be none */
+    char *output[TT_OUTPUTS];                /* NULL where there will be none */
     char *origin;                            /* relative to failed/; NULL but for retries */
     char *target;                            /* NULL: not decided, or (committing) the input is removed */
     struct tt_identity claimed;              /* at the claim; ctime: when it arrived (the move changes it) */
@@ -49,7 +49,7 @@ struct tt_manifest {
     char *cause, *cause_status, *last_words; /* of the failure; NULL: none */
 };
 
-/* The formats of its outputs: 1 << enum tt_track_format. */
+/* The formats of its outputs: 1 << enum tt_output. */
 unsigned tt_manifest_formats(const struct tt_manifest *manifest);
 
 /* The first of its outputs; NULL: there are none. */

@@ -81,16 +81,15 @@ void tt_name_join(char *name, const char *base, size_t base_bytes, int number, c
     snprintf(name, TT_NAME_BYTES + 1, "%.*s%s%s", (int)base_bytes, base, mark, suffix);
 }
 
-void tt_name_of_output(char *name, const char *base, size_t base_bytes, int number,
-                       enum tt_track_format format)
+void tt_name_of_output(char *name, const char *base, size_t base_bytes, int number, enum tt_output format)
 {
     const char *longest = "";
 
-    for (int i = 0; i < TT_TRACK_FORMATS; i++)
-        if (strlen(tt_track_format_suffixes[i]) > strlen(longest))
-            longest = tt_track_format_suffixes[i];
+    for (int i = 0; i < TT_OUTPUTS; i++)
+        if (strlen(tt_output_suffixes[i]) > strlen(longest))
+            longest = tt_output_suffixes[i];
     tt_name_join(name, base, base_bytes, number, longest);
-    strcpy(name + strlen(name) - strlen(longest), tt_track_format_suffixes[format]);
+    strcpy(name + strlen(name) - strlen(longest), tt_output_suffixes[format]);
 }
 
 void tt_name_of_sidecar(char *name, const char *video, enum tt_spool_sidecar kind)

@@ -4,7 +4,7 @@
 #define TT_DAEMON_SPOOL_NAME_H
 
 #include "core/fsio.h"
-#include "core/trackfile.h"
+#include "core/output.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -32,8 +32,7 @@ bool tt_name_is_reserved(const char *name);
 void tt_name_join(char *name, const char *base, size_t base_bytes, int number, const char *suffix);
 
 /* The same for a track file. What comes before the format is equal in all formats: cut for the longest. */
-void tt_name_of_output(char *name, const char *base, size_t base_bytes, int number,
-                       enum tt_track_format format);
+void tt_name_of_output(char *name, const char *base, size_t base_bytes, int number, enum tt_output format);
 
 /* The name of a video's side-car: stem, dot, kind. */
 void tt_name_of_sidecar(char *name, const char *video, enum tt_spool_sidecar kind);

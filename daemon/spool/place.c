@@ -37,7 +37,7 @@ static char *join_path(const char *directory, size_t bytes, const char *name)
     return path;
 }
 
-static bool is_reserved(const struct place *place, enum tt_track_format format, const char *name)
+static bool is_reserved(const struct place *place, enum tt_output format, const char *name)
 {
     for (const struct tt_spool_job *job = place->spool->jobs; job; job = job->next) {
         const char *output = job->manifest.output[format];
@@ -55,8 +55,8 @@ static bool is_result_taken(const struct place *place, int number)
 {
     char name[TT_NAME_BYTES + 1];
 
-    for (int i = 0; i < TT_TRACK_FORMATS; i++) {
-        enum tt_track_format format = (enum tt_track_format)i;
+    for (int i = 0; i < TT_OUTPUTS; i++) {
+        enum tt_output format = (enum tt_output)i;
 
         tt_name_of_output(name, place->base, place->base_bytes, number, format);
         if (is_reserved(place, format, name) || (place->fd >= 0 && tt_fs_exists(place->fd, name)))
@@ -214,17 +214,17 @@ static bool stems_collide(const struct tt_spool *spool, const char *mirrored)
 /* Names for the wanted formats, with one number. 0, or -1 and errno: outputs is untouched then. */
 static int name_outputs(const struct place *place, int number, unsigned formats, char **outputs)
 {
-    char *made[TT_TRACK_FORMATS] = {NULL}, name[TT_NAME_BYTES + 1];
+    char *made[TT_OUTPUTS] = {NULL}, name[TT_NAME_BYTES + 1];
     bool failed = false;
 
-    for (int i = 0; i < TT_TRACK_FORMATS; i++) {
+    for (int i = 0; i < TT_OUTPUTS; i++) {
         if (!(formats & 1u << i))
             continue;
-        tt_name_of_output(name, place->base, place->base_bytes, number, (enum tt_track_format)i);
+        tt_name_of_output(name, place->base, place->base_bytes, number, (enum tt_output)i);
         made[i] = join_path(place->directory, place->directory_bytes, name);
         failed |= !made[i];
     }
-    for (int i = 0; i < TT_TRACK_FORMATS; i++) {
+    for (int i = 0; i < TT_OUTPUTS; i++) {
         if (failed) {
             free(made[i]);
         } else if (made[i]) {
@@ -243,7 +243,7 @@ static struct place place_of_outputs(struct tt_spool *spool, const struct tt_man
     int format = 0;
     const char *output, *name;
 
-    while (format < TT_TRACK_FORMATS - 1 && !manifest->output[format])
+    while (format < TT_OUTPUTS - 1 && !manifest->output[format])
         format++;
     output = manifest->output[format];
     name = tt_path_name(output);
@@ -252,7 +252,7 @@ static struct place place_of_outputs(struct tt_spool *spool, const struct tt_man
                           .directory = output,
                           .directory_bytes = tt_path_directory(output),
                           .base = name,
-                          .base_bytes = strlen(name) - strlen(tt_track_format_suffixes[format])};
+                          .base_bytes = strlen(name) - strlen(tt_output_suffixes[format])};
 }
 
 int tt_place_outputs(struct tt_spool *spool, const char *source, unsigned formats, char **outputs)

@@ -89,10 +89,10 @@ struct tt_spool_job *tt_spool_find(const struct tt_spool *spool, const char *nam
 char *tt_spool_job_video(const struct tt_spool_job *job);
 char *tt_spool_job_sidecar(const struct tt_spool_job *job,
                            enum tt_spool_sidecar kind); /* NULL too: it has none */
-char *tt_spool_job_result(const struct tt_spool_job *job, enum tt_track_format format);
+char *tt_spool_job_result(const struct tt_spool_job *job, enum tt_output format);
 char *tt_spool_output_path(const struct tt_spool *spool, const char *output);
 
-/* Charges an attempt and starts it. formats: of its results, 1 << enum tt_track_format, at least one.
+/* Charges an attempt and starts it. formats: of its results, 1 << enum tt_output, at least one.
  * TT_BAD_INPUT: the video is missing or no regular file: fail the job. */
 enum tt_status tt_spool_attempt_begin(struct tt_spool *spool, struct tt_spool_job *job, unsigned formats,
                                       struct tt_error *err);

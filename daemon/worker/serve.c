@@ -187,7 +187,7 @@ static struct tt_job make_job(struct serving *s)
 
     for (int i = 0; i < job.outputs; i++)
         job.output[i] =
-            (struct tt_job_output){(enum tt_track_format)order->output[i].format, order->output[i].path};
+            (struct tt_job_output){(enum tt_output)order->output[i].format, order->output[i].path};
     return job;
 }
 

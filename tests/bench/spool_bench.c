@@ -114,8 +114,8 @@ static double run_jobs(struct bench *bench, int64_t now_ms, double *worst_claim_
         *claim_s += took / JOBS;
         if (took > *worst_claim_s)
             *worst_claim_s = took;
-        check(bench, tt_spool_attempt_begin(bench->spool, job, 1u << TT_TRACKS_NPZ, &bench->err));
-        path = tt_spool_job_result(job, TT_TRACKS_NPZ);
+        check(bench, tt_spool_attempt_begin(bench->spool, job, 1u << TT_OUTPUT_NPZ, &bench->err));
+        path = tt_spool_job_result(job, TT_OUTPUT_NPZ);
         check(bench, tt_file_create(&file, path, &bench->err));
         check(bench, tt_file_write(file, "result", 6, &bench->err));
         check(bench, tt_file_commit(file, TT_NO_REPLACE, &bench->err));

@@ -1,6 +1,7 @@
 """End to end on the CPU: real videos, dropped by different writers at once, through the real programs, none of them
 scripted; the tracks are those of `tiletrack track`, bit for bit. With TILETRACK_LONG=1 20 videos, three of more than
 94 frames; otherwise the shortest five."""
+import json
 import os
 import shutil
 import threading
@@ -9,7 +10,7 @@ import time
 import numpy as np
 
 from daemon_tools import DaemonFolder, wait_for
-from programs import BIN, SHARED, SOURCE, main, run
+from programs import BIN, SHARED, SOURCE, main, make_video, run
 
 MODEL = SOURCE / "models" / "tiletrack-small.safetensors"
 LONG = bool(os.environ.get("TILETRACK_LONG"))
@@ -107,6 +108,32 @@ class Whole(DaemonFolder):
         with np.load(self.folder / "own.npz") as own, np.load(daemon.path("tracks", output)) as theirs:
             for array in ("tracks", "occluded", "confidence", "query_points", "time_s"):
                 np.testing.assert_array_equal(own[array], theirs[array])
+
+
+class Formats(DaemonFolder):
+    def test_every_format_is_one_result(self):
+        """Committed together, and each is to the byte what `tiletrack export` makes of the track file."""
+        if not MODEL.exists():
+            self.skipTest("needs models/tiletrack-small.safetensors")
+        listed = [line.split()[:2] for line in run("export", "--list").stdout.splitlines()]
+        formats = ["npz", "jsonl"] + [name for name, _ in listed]
+        video = make_video(self.folder / "bear.mkv", np.random.default_rng(1).integers(0, 255, (3, 48, 64, 3)))
+        daemon = self.daemon(devices=[{"cpu": 1}], programs=BIN, tracker={"model": str(MODEL), "grid": 2},
+                             output={"formats": ["npz"]}, spool={"recursive": True, "settle_blind_ms": 500},
+                             workers={"start_ms": 300000}).start()
+        own = daemon.path("incoming", "own")
+        own.mkdir()
+        (own / "tiletrack.yaml").write_text(f"output: {{formats: {json.dumps(formats)}}}\n")
+        shutil.copy(video, own / "bear.mkv")
+        done = daemon.event("job_done")
+        self.assertEqual(sorted(done["formats"].split(", ")), sorted(formats))
+        names = {name: output.replace("NAME", "bear") for name, output in listed}
+        self.assertEqual(daemon.names("tracks/own"),
+                         sorted(["bear.tracks.npz", "bear.tracks.jsonl", *names.values()]))
+        for name, output in names.items():
+            again = self.folder / "again"
+            self.assertExit(run("export", daemon.path("tracks", "own", "bear.tracks.npz"), "--to", name, "-o", again), 0)
+            self.assertEqual(daemon.path("tracks", "own", output).read_bytes(), again.read_bytes(), name)
 
 
 if __name__ == "__main__":

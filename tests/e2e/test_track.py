@@ -79,6 +79,35 @@ class Outputs(Folder):
         self.assertEqual(len(lines), 2)
         np.testing.assert_array_equal(xy[1, 2], [100, 50])
 
+    def test_formats_of_other_programs(self):
+        """Each is to the byte what `tiletrack export` makes of the track file, under the name that it chooses."""
+        video = small_video(self.folder / "a.mkv")
+        listed = [line.split()[:2] for line in run("export", "--list").stdout.splitlines()]
+        formats = ["npz", "jsonl"] + [name for name, _ in listed]
+        self.assertExit(run("track", "--grid", 2, *(a for f in formats for a in ("--format", f)), video), 0)
+        for name, output in listed:
+            again = self.folder / "again"
+            self.assertExit(run("export", self.folder / "a.tracks.npz", "--to", name, "-o", again), 0)
+            self.assertEqual((self.folder / output.replace("NAME", "a")).read_bytes(), again.read_bytes(), name)
+        self.assertEqual(len(os.listdir(self.folder)), len(formats) + 2)  # the video, again
+
+    def test_the_outputs_name_says_its_format(self):
+        video = small_video(self.folder / "a.mkv")
+        for name, beginning in (("b.nk", b"# tiletrack"), ("c.tapvid.npz", b"PK"), ("d.json", b"{\"format\""),
+                                ("e.colmap.db", b"SQLite format 3")):
+            self.assertExit(run("track", "--grid", 2, "-o", self.folder / name, video), 0)
+            self.assertEqual((self.folder / name).read_bytes()[:len(beginning)], beginning, name)
+        with np.load(self.folder / "c.tapvid.npz") as arrays:
+            self.assertEqual(arrays["target_points"].shape, (1, 4, 3, 2))
+
+    def test_a_format_that_cannot_be_made_leaves_nothing(self):
+        """One frame has no frame rate, which After Effects needs: no output appears, and the text says why."""
+        video = make_video(self.folder / "a.mkv", np.zeros((1, 32, 32, 3)))
+        process = run("track", "--grid", 1, "--format", "npz", "--format", "after-effects", video)
+        self.assertExit(process, 1)
+        self.assertIn("as after-effects: ", process.stderr)
+        self.assertEqual(os.listdir(self.folder), ["a.mkv"])
+
     def test_json_lines(self):
         video = small_video(self.folder / "a.mkv")
         (self.folder / "bad.mkv").write_bytes(b"no video")

@@ -49,7 +49,7 @@ static void open_all(struct driver *driver, char **arguments)
     driver->config->spool.keep_inputs = atoi(arguments[2]);
     driver->config->spool.recursive = true;
     driver->config->spool.reserve_bytes = 0;
-    driver->config->output.formats = 1u << TT_TRACKS_NPZ | 1u << TT_TRACKS_CSV;
+    driver->config->output.formats = 1u << TT_OUTPUT_NPZ | 1u << TT_OUTPUT_CSV;
     srand((unsigned)atoi(arguments[3]));
     check(driver, tt_spool_open(&driver->spool, driver->config, "host", &driver->err), "open");
     check(driver, tt_queue_create(&driver->queue, &driver->err), "queue");
@@ -65,7 +65,7 @@ static void put_job(struct driver *driver, struct tt_spool_job *job)
     check(driver, tt_intake_put_job(driver->intake, job, driver->now_ms, &driver->err), "queue");
 }
 
-static void write_result(struct driver *driver, struct tt_spool_job *job, enum tt_track_format format,
+static void write_result(struct driver *driver, struct tt_spool_job *job, enum tt_output format,
                          const char *text, size_t bytes)
 {
     char *path = tt_spool_job_result(job, format);
@@ -89,9 +89,9 @@ static void track(struct driver *driver, struct tt_spool_job *job)
         exit(2);
     }
     close(fd);
-    for (int i = 0; i < TT_TRACK_FORMATS; i++)
+    for (int i = 0; i < TT_OUTPUTS; i++)
         if (job->manifest.output[i])
-            write_result(driver, job, (enum tt_track_format)i, text, (size_t)got + 3);
+            write_result(driver, job, (enum tt_output)i, text, (size_t)got + 3);
     free(video);
 }
 
@@ -123,7 +123,7 @@ static bool is_bad(struct tt_spool_job *job)
 static void run(struct driver *driver, struct tt_spool_job *job)
 {
     enum tt_outcome outcome = one_in(4) ? TT_OUTCOME_TRUNCATED : TT_OUTCOME_DONE;
-    unsigned formats = driver->config->output.formats | (one_in(3) ? 1u << TT_TRACKS_JSONL : 0);
+    unsigned formats = driver->config->output.formats | (one_in(3) ? 1u << TT_OUTPUT_JSONL : 0);
     bool changed;
 
     if (one_in(8)) { /* the daemon drains */

@@ -40,9 +40,9 @@ struct input {
     char place[16]; /* "incoming", "work", "done", "failed" */
     char path[512];
     char text[256];
-    int results[TT_TRACK_FORMATS];
-    char result[TT_TRACK_FORMATS][256]; /* its text */
-    char output[TT_TRACK_FORMATS][512]; /* its path without the ending */
+    int results[TT_OUTPUTS];
+    char result[TT_OUTPUTS][256]; /* its text */
+    char output[TT_OUTPUTS][512]; /* its path without the ending */
     int sidecars, reasons;
     char sidecar[512];
 };
@@ -107,13 +107,13 @@ static void saw_result(const char *relative, const char *text)
     int format = 0;
 
     assert_true(strncmp(text, "of ", 3) == 0 && input); /* whole, or not there */
-    while (format < TT_TRACK_FORMATS && !ends_in(relative, tt_track_format_suffixes[format]))
+    while (format < TT_OUTPUTS && !ends_in(relative, tt_output_suffixes[format]))
         format++;
-    assert_true(format < TT_TRACK_FORMATS);
+    assert_true(format < TT_OUTPUTS);
     input->results[format]++;
     snprintf(input->result[format], sizeof input->result[format], "%s", text);
     snprintf(input->output[format], sizeof input->output[format], "%.*s",
-             (int)(strlen(relative) - strlen(tt_track_format_suffixes[format])), relative);
+             (int)(strlen(relative) - strlen(tt_output_suffixes[format])), relative);
 }
 
 static int saw_file(const char *path, const struct stat *st, int type, struct FTW *walk)
@@ -159,7 +159,7 @@ static void look_around(void)
 /* All that a finished job has: npz and csv always. */
 static bool has_results(const struct input *input)
 {
-    return input->results[TT_TRACKS_NPZ] == 1 && input->results[TT_TRACKS_CSV] == 1;
+    return input->results[TT_OUTPUT_NPZ] == 1 && input->results[TT_OUTPUT_CSV] == 1;
 }
 
 /* One result in each format, all of the input as it is, under one name. */
@@ -168,15 +168,15 @@ static void check_results(const struct way *way, int number)
     const struct input *input = &world.inputs[number];
 
     if (!has_results(input))
-        fail_msg("input %d (%s): %d npz, %d csv", number, input->path, input->results[TT_TRACKS_NPZ],
-                 input->results[TT_TRACKS_CSV]);
-    for (int i = 0; i < TT_TRACK_FORMATS; i++) {
+        fail_msg("input %d (%s): %d npz, %d csv", number, input->path, input->results[TT_OUTPUT_NPZ],
+                 input->results[TT_OUTPUT_CSV]);
+    for (int i = 0; i < TT_OUTPUTS; i++) {
         if (input->results[i] == 0)
             continue;
         if (way->keep_inputs && strcmp(input->result[i] + 3, input->text) != 0)
             fail_msg("input %d: result '%s', text '%s'", number, input->result[i], input->text);
-        if (strcmp(input->output[i], input->output[TT_TRACKS_NPZ]) != 0)
-            fail_msg("input %d: results are called %s and %s", number, input->output[TT_TRACKS_NPZ],
+        if (strcmp(input->output[i], input->output[TT_OUTPUT_NPZ]) != 0)
+            fail_msg("input %d: results are called %s and %s", number, input->output[TT_OUTPUT_NPZ],
                      input->output[i]);
     }
 }
@@ -188,10 +188,9 @@ static void check_after_kill(const struct way *way)
     for (int i = 0; i < world.count; i++) {
         const struct input *input = &world.inputs[i];
 
-        for (int format = 0; format < TT_TRACK_FORMATS; format++)
+        for (int format = 0; format < TT_OUTPUTS; format++)
             if (input->results[format] > 1)
-                fail_msg("input %d has %d %s results", i, input->results[format],
-                         tt_track_format_names[format]);
+                fail_msg("input %d has %d %s results", i, input->results[format], tt_output_names[format]);
         if (input->names == 0 && (way->keep_inputs || !has_results(input)))
             fail_msg("input %d is lost", i);
         if (input->names > 1 && !way->link)
@@ -212,8 +211,8 @@ static void check_at_the_end(const struct way *way)
         if (input->names > 1)
             fail_msg("input %d has two names, one is %s", i, input->path);
         if (input->bad) {
-            if (strcmp(input->place, "failed") != 0 || has_results(input) || input->output[TT_TRACKS_NPZ][0])
-                fail_msg("bad input %d: in %s, result %s", i, input->place, input->output[TT_TRACKS_NPZ]);
+            if (strcmp(input->place, "failed") != 0 || has_results(input) || input->output[TT_OUTPUT_NPZ][0])
+                fail_msg("bad input %d: in %s, result %s", i, input->place, input->output[TT_OUTPUT_NPZ]);
             snprintf(path, sizeof path, "%s/%s.reason.json", world.root, input->path);
             if (lstat(path, &st) < 0)
                 fail_msg("%s: %s", path, strerror(errno));

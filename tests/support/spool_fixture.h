@@ -164,7 +164,7 @@ static inline void begin(struct fixture *f, struct tt_spool_job *job)
 }
 
 /* What a worker does: a result in each format, whole and durable. */
-static inline void write_format(struct fixture *f, struct tt_spool_job *job, enum tt_track_format format,
+static inline void write_format(struct fixture *f, struct tt_spool_job *job, enum tt_output format,
                                 const char *text)
 {
     char *path = tt_spool_job_result(job, format);
@@ -178,9 +178,9 @@ static inline void write_format(struct fixture *f, struct tt_spool_job *job, enu
 
 static inline void write_result(struct fixture *f, struct tt_spool_job *job, const char *text)
 {
-    for (int i = 0; i < TT_TRACK_FORMATS; i++)
+    for (int i = 0; i < TT_OUTPUTS; i++)
         if (job->manifest.output[i])
-            write_format(f, job, (enum tt_track_format)i, text);
+            write_format(f, job, (enum tt_output)i, text);
 }
 
 static inline void commit(struct fixture *f, struct tt_spool_job *job)

@@ -103,7 +103,7 @@ static void defaults_are_those_of_the_design(void **state)
     assert_int_equal(config->tracker.overlap_frames, 8);
     assert_true(config->tracker.occlusion_threshold == 0.5);
     assert_int_equal(config->tracker.refine, TT_REFINE_OFF);
-    assert_int_equal(config->output.formats, 1u << TT_TRACKS_NPZ);
+    assert_int_equal(config->output.formats, 1u << TT_OUTPUT_NPZ);
     assert_int_equal(config->jobs.max_attempts, 3);
     assert_true(config->devices.automatic);
     assert_int_equal(config->log.level, TT_LOG_INFO);
@@ -298,7 +298,7 @@ static void a_directory_overrides_tracker_and_output_only(void **state)
     assert_int_equal(config->tracker.overlap_frames, 20);
     assert_int_equal(config->tracker.grid, 4);
     assert_string_equal(config->tracker.model, "tiletrack-base");
-    assert_int_equal(config->output.formats, 1u << TT_TRACKS_CSV);
+    assert_int_equal(config->output.formats, 1u << TT_OUTPUT_CSV);
     assert_string_equal(config->spool.root, "/a");
     assert_string_equal(config->spool.patterns.items[0], ".q");
     assert_int_equal(tt_config_diff(base, config, NULL, 0), 3);

@@ -3,6 +3,7 @@
  * columns. What the formats hold is tests/e2e/test_export.py's.
  */
 #include "core/export.h"
+#include "core/output.h"
 #include "core/export/run.h"
 
 #include "tests/unit/temporary.h"
@@ -308,6 +309,26 @@ static void frames_are_the_columns_of_tracks(void **state)
     free(row);
 }
 
+/* What a job may write has the names and endings of the table, but for csv, which track files have too. */
+static void outputs_are_the_table(void **state)
+{
+    int known = 0;
+
+    (void)state;
+    for (int i = 0; i < TT_TRACK_FORMATS; i++) {
+        assert_string_equal(tt_output_names[i], tt_track_format_names[i]);
+        assert_string_equal(tt_output_suffixes[i], tt_track_format_suffixes[i]);
+    }
+    for (int i = 0; tt_export_formats[i]; i++) {
+        enum tt_output output = tt_output_find(tt_export_formats[i]->name);
+
+        assert_int_not_equal(output, TT_OUTPUTS);
+        assert_string_equal(tt_output_suffixes[output], tt_export_formats[i]->suffix);
+        known += output >= TT_OUTPUT_CSV_WIDE;
+    }
+    assert_int_equal(known, TT_OUTPUT_COLMAP + 1 - TT_OUTPUT_CSV_WIDE);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -320,6 +341,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_stop_ends_it, enter_temporary, leave_temporary),
         cmocka_unit_test(options_follow_the_table),
         cmocka_unit_test(names_differ),
+        cmocka_unit_test(outputs_are_the_table),
         cmocka_unit_test_setup_teardown(frames_are_the_columns_of_tracks, enter_temporary, leave_temporary),
     };
 

@@ -172,7 +172,7 @@ static struct tt_manifest sample(const char *name)
         .outcome = TT_OUTCOME_FAILED,
         .source = strdup(name),
         .output =
-            {[TT_TRACKS_NPZ] = strdup("sub/x.tracks.npz"), [TT_TRACKS_JSONL] = strdup("sub/y.tracks.jsonl")},
+            {[TT_OUTPUT_NPZ] = strdup("sub/x.tracks.npz"), [TT_OUTPUT_JSONL] = strdup("sub/y.tracks.jsonl")},
         .target = strdup(name),
         .claimed = {UINT64_C(0xfffffffffffffff0), 123456789012, -5, 7},
         .seen = {3, 0, 1, 2},
@@ -203,10 +203,10 @@ static void reads_back_what_was_written(void **state)
         assert_int_equal(read.state, written.state);
         assert_int_equal(read.outcome, written.outcome);
         assert_string_equal(read.source, written.source);
-        assert_string_equal(read.output[TT_TRACKS_NPZ], written.output[TT_TRACKS_NPZ]);
-        assert_null(read.output[TT_TRACKS_CSV]);
-        assert_string_equal(read.output[TT_TRACKS_JSONL], written.output[TT_TRACKS_JSONL]);
-        assert_int_equal(tt_manifest_formats(&read), 1u << TT_TRACKS_NPZ | 1u << TT_TRACKS_JSONL);
+        assert_string_equal(read.output[TT_OUTPUT_NPZ], written.output[TT_OUTPUT_NPZ]);
+        assert_null(read.output[TT_OUTPUT_CSV]);
+        assert_string_equal(read.output[TT_OUTPUT_JSONL], written.output[TT_OUTPUT_JSONL]);
+        assert_int_equal(tt_manifest_formats(&read), 1u << TT_OUTPUT_NPZ | 1u << TT_OUTPUT_JSONL);
         assert_string_equal(tt_manifest_output(&read), "sub/x.tracks.npz");
         assert_string_equal(read.target, written.target);
         assert_true(tt_identity_equal(&read.claimed, &written.claimed));

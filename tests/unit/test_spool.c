@@ -45,7 +45,7 @@ static void expect_output(struct fixture *f, const char *source, const char *out
 {
     struct tt_spool_job *job = put_and_claim(f, source, source);
 
-    assert_string_equal(job->manifest.output[TT_TRACKS_NPZ], output);
+    assert_string_equal(job->manifest.output[TT_OUTPUT_NPZ], output);
     begin(f, job);
     write_result(f, job, output);
     commit(f, job);
@@ -74,14 +74,14 @@ static void stems_that_collide_get_whole_names(void **state)
 
     put(f, "incoming/bear.MOV", "mov");
     first = put_and_claim(f, "bear.mp4", "mp4"); /* the other waits */
-    assert_string_equal(first->manifest.output[TT_TRACKS_NPZ], "bear.mp4.tracks.npz");
+    assert_string_equal(first->manifest.output[TT_OUTPUT_NPZ], "bear.mp4.tracks.npz");
     second = claim(f, "bear.MOV"); /* the other runs */
-    assert_string_equal(second->manifest.output[TT_TRACKS_NPZ], "bear.MOV.tracks.npz");
+    assert_string_equal(second->manifest.output[TT_OUTPUT_NPZ], "bear.MOV.tracks.npz");
     third = put_and_claim(f, "bear.mp4", "again");
-    assert_string_equal(third->manifest.output[TT_TRACKS_NPZ], "bear.mp4~2.tracks.npz");
+    assert_string_equal(third->manifest.output[TT_OUTPUT_NPZ], "bear.mp4~2.tracks.npz");
     expect_output(f, "whale.mp4", "whale.tracks.npz");
     expect_output(f, "whale.mkv", "whale.mkv.tracks.npz"); /* the other is done */
-    assert_string_equal(put_and_claim(f, "sub.mp4", "x")->manifest.output[TT_TRACKS_NPZ], "sub.tracks.npz");
+    assert_string_equal(put_and_claim(f, "sub.mp4", "x")->manifest.output[TT_OUTPUT_NPZ], "sub.tracks.npz");
 }
 
 static void two_running_jobs_share_no_name(void **state)
@@ -89,8 +89,8 @@ static void two_running_jobs_share_no_name(void **state)
     struct fixture *f = *state;
     struct tt_spool_job *a = put_and_claim(f, "bear.mp4", "1"), *b = put_and_claim(f, "bear.mp4", "2");
 
-    assert_string_equal(a->manifest.output[TT_TRACKS_NPZ], "bear.tracks.npz");
-    assert_string_equal(b->manifest.output[TT_TRACKS_NPZ], "bear~2.tracks.npz");
+    assert_string_equal(a->manifest.output[TT_OUTPUT_NPZ], "bear.tracks.npz");
+    assert_string_equal(b->manifest.output[TT_OUTPUT_NPZ], "bear~2.tracks.npz");
     begin(f, a);
     begin(f, b);
     write_result(f, b, "two");
@@ -124,9 +124,9 @@ static void names_are_bytes(void **state)
     assert_string_equal(text_of(f, path), "first");
     strcpy(path + 5 + 249, "~2.mp4");
     assert_string_equal(text_of(f, path), "second");
-    snprintf(path, sizeof path, "tracks/%.*s.tracks.npz", 242, name);
+    snprintf(path, sizeof path, "tracks/%.*s.tracks.npz", 241, name);
     assert_string_equal(text_of(f, path), "r1");
-    snprintf(path, sizeof path, "tracks/%.*s~2.tracks.npz", 240, name);
+    snprintf(path, sizeof path, "tracks/%.*s~2.tracks.npz", 239, name);
     assert_string_equal(text_of(f, path), "r2");
 }
 

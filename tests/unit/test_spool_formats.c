@@ -1,7 +1,7 @@
 /* tests/unit/test_spool_formats.c: jobs with results in several formats, and the names that results get. */
 #include "tests/support/spool_fixture.h"
 
-enum { NPZ = 1 << TT_TRACKS_NPZ, CSV = 1 << TT_TRACKS_CSV, JSONL = 1 << TT_TRACKS_JSONL };
+enum { NPZ = 1 << TT_OUTPUT_NPZ, CSV = 1 << TT_OUTPUT_CSV, JSONL = 1 << TT_OUTPUT_JSONL };
 
 static struct tt_spool_job *start(struct fixture *f, const char *source, unsigned formats)
 {
@@ -20,13 +20,34 @@ static void all_of_them_are_committed(void **state)
     f->config->output.formats = NPZ | CSV | JSONL;
     job = put_and_claim(f, "bear.mp4", "video");
     begin(f, job);
-    write_format(f, job, TT_TRACKS_NPZ, "one");
-    write_format(f, job, TT_TRACKS_CSV, "two");
-    write_format(f, job, TT_TRACKS_JSONL, "three");
+    write_format(f, job, TT_OUTPUT_NPZ, "one");
+    write_format(f, job, TT_OUTPUT_CSV, "two");
+    write_format(f, job, TT_OUTPUT_JSONL, "three");
     commit(f, job);
     assert_string_equal(text_of(f, "tracks/bear.tracks.npz"), "one");
     assert_string_equal(text_of(f, "tracks/bear.tracks.csv"), "two");
     assert_string_equal(text_of(f, "tracks/bear.tracks.jsonl"), "three");
+    assert_int_equal(jobs_in_work(f), 0);
+}
+
+/* "bear.nk" and the others stand for one result, and are moved together. */
+static void formats_of_other_programs(void **state)
+{
+    struct fixture *f = *state;
+    struct tt_spool_job *job;
+
+    put(f, "tracks/bear.nk", "theirs");
+    job = start(f, "bear.mp4", (1u << TT_OUTPUTS) - 1);
+    for (int i = 0; i < TT_OUTPUTS; i++) {
+        char name[64];
+
+        snprintf(name, sizeof name, "bear~2%s", tt_output_suffixes[i]);
+        assert_string_equal(job->manifest.output[i], name);
+    }
+    write_result(f, job, "ours");
+    commit(f, job);
+    assert_int_equal(count_in(f, "tracks"), TT_OUTPUTS + 1);
+    assert_string_equal(text_of(f, "tracks/bear~2.nk"), "ours");
     assert_int_equal(jobs_in_work(f), 0);
 }
 
@@ -36,10 +57,10 @@ static void all_or_none(void **state)
     struct tt_spool_job *job = start(f, "bear.mp4", NPZ | CSV);
     bool changed;
 
-    write_format(f, job, TT_TRACKS_NPZ, "one");
+    write_format(f, job, TT_OUTPUT_NPZ, "one");
     assert_int_equal(tt_spool_commit(f->spool, job, TT_OUTCOME_DONE, &changed, &f->err), TT_BAD_INPUT);
     assert_non_null(strstr(f->err.text, ".csv"));
-    write_format(f, job, TT_TRACKS_CSV, "");
+    write_format(f, job, TT_OUTPUT_CSV, "");
     assert_int_equal(tt_spool_commit(f->spool, job, TT_OUTCOME_DONE, &changed, &f->err), TT_BAD_INPUT);
     assert_int_equal(job->manifest.state, TT_JOB_CLAIMED);
     assert_int_equal(count_in(f, "tracks"), 0);
@@ -53,7 +74,7 @@ static void an_attempt_decides_the_formats(void **state)
 
     assert_int_equal(tt_manifest_formats(&job->manifest), NPZ);
     assert_int_equal(tt_spool_attempt_begin(f->spool, job, CSV | JSONL, &f->err), TT_OK);
-    assert_null(job->manifest.output[TT_TRACKS_NPZ]);
+    assert_null(job->manifest.output[TT_OUTPUT_NPZ]);
     assert_string_equal(tt_manifest_output(&job->manifest), "bear.tracks.csv");
     assert_int_equal(tt_spool_attempt_end(f->spool, job, true, &f->err), TT_OK);
     restart(f);
@@ -74,9 +95,9 @@ static void a_name_is_free_in_every_format_or_not_at_all(void **state)
 
     put(f, "tracks/bear.tracks.csv", "theirs");
     job = start(f, "bear.mp4", NPZ);
-    assert_string_equal(job->manifest.output[TT_TRACKS_NPZ], "bear~2.tracks.npz");
+    assert_string_equal(job->manifest.output[TT_OUTPUT_NPZ], "bear~2.tracks.npz");
     job = start(f, "bear.mp4", JSONL);
-    assert_string_equal(job->manifest.output[TT_TRACKS_JSONL], "bear~3.tracks.jsonl");
+    assert_string_equal(job->manifest.output[TT_OUTPUT_JSONL], "bear~3.tracks.jsonl");
 }
 
 static void a_name_taken_meanwhile_moves_all_results(void **state)
@@ -101,7 +122,7 @@ static void what_is_published_stays_where_it_is(void **state)
 {
     struct fixture *f = *state;
     struct tt_spool_job *job = start(f, "bear.mp4", NPZ | CSV);
-    char *npz = tt_spool_job_result(job, TT_TRACKS_NPZ);
+    char *npz = tt_spool_job_result(job, TT_OUTPUT_NPZ);
     struct tt_recovery recovery;
 
     write_result(f, job, "ours");
@@ -129,13 +150,13 @@ static void long_names_are_cut_alike(void **state)
 
     memset(name, 'x', TT_NAME_BYTES);
     strcpy(name + TT_NAME_BYTES - 4, ".mp4");
-    job = start(f, name, NPZ | JSONL);
-    assert_int_equal(strlen(job->manifest.output[TT_TRACKS_JSONL]), TT_NAME_BYTES);
-    assert_int_equal(strcspn(job->manifest.output[TT_TRACKS_JSONL], "."),
-                     strcspn(job->manifest.output[TT_TRACKS_NPZ], "."));
+    job = start(f, name, NPZ | 1 << TT_OUTPUT_COTRACKER);
+    assert_int_equal(strlen(job->manifest.output[TT_OUTPUT_COTRACKER]), TT_NAME_BYTES);
+    assert_int_equal(strcspn(job->manifest.output[TT_OUTPUT_COTRACKER], "."),
+                     strcspn(job->manifest.output[TT_OUTPUT_NPZ], "."));
     write_result(f, job, "ours");
     commit(f, job);
-    snprintf(path, sizeof path, "tracks/%s", tt_spool_ended(f->spool)->output[TT_TRACKS_JSONL]);
+    snprintf(path, sizeof path, "tracks/%s", tt_spool_ended(f->spool)->output[TT_OUTPUT_COTRACKER]);
     assert_string_equal(text_of(f, path), "ours");
 }
 
@@ -145,6 +166,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         SPOOL_TEST(all_of_them_are_committed),
+        SPOOL_TEST(formats_of_other_programs),
         SPOOL_TEST(all_or_none),
         SPOOL_TEST(an_attempt_decides_the_formats),
         SPOOL_TEST(a_name_is_free_in_every_format_or_not_at_all),

@@ -27,7 +27,7 @@ static void resumes_claimed_jobs(void **state)
     assert_int_equal(job->manifest.attempts, 0); /* not the input's fault */
     assert_int_equal(job->manifest.interruptions, 1);
     assert_true(job->manifest.has_sidecar[TT_SPOOL_QUERIES_CSV]);
-    assert_string_equal(job->manifest.output[TT_TRACKS_NPZ], "bear.tracks.npz");
+    assert_string_equal(job->manifest.output[TT_OUTPUT_NPZ], "bear.tracks.npz");
     begin(f, job);
     assert_int_equal(job->manifest.serial, 2);
     assert_int_equal(count_in(f, "tracks"), 0);
@@ -330,7 +330,7 @@ static void disk_full(struct fixture *outer)
     put(f, "incoming/bear.mp4", "video");
     put(f, "incoming/cub.mp4", "cub");
     MUST(tt_spool_claim(f->spool, "bear.mp4", NULL, &job, &f->err) == TT_CLAIM_TAKEN);
-    MUST(tt_spool_attempt_begin(f->spool, job, 1u << TT_TRACKS_NPZ, &f->err) == TT_OK);
+    MUST(tt_spool_attempt_begin(f->spool, job, 1u << TT_OUTPUT_NPZ, &f->err) == TT_OK);
     write_result(f, job, "result");
     fill(f);
     MUST(tt_spool_claim(f->spool, "cub.mp4", NULL, &other, &f->err) == TT_CLAIM_PAUSED);
@@ -364,7 +364,7 @@ static void read_only(struct fixture *outer)
     put(f, "incoming/bear.mp4", "video");
     put(f, "incoming/cub.mp4", "cub");
     MUST(tt_spool_claim(f->spool, "bear.mp4", NULL, &job, &f->err) == TT_CLAIM_TAKEN);
-    MUST(tt_spool_attempt_begin(f->spool, job, 1u << TT_TRACKS_NPZ, &f->err) == TT_OK);
+    MUST(tt_spool_attempt_begin(f->spool, job, 1u << TT_OUTPUT_NPZ, &f->err) == TT_OK);
     write_result(f, job, "result");
     MUST(mount(NULL, f->root, NULL, MS_REMOUNT | MS_RDONLY, NULL) == 0);
     MUST(tt_spool_claim(f->spool, "cub.mp4", NULL, &other, &f->err) == TT_CLAIM_PAUSED);
