@@ -57,6 +57,7 @@ static enum tt_status convert(const struct tt_tracks *tracks, int query, int64_t
                               struct tt_error *err)
 {
     const struct tt_query *at = &tracks->queries->points[query];
+    double raw;
 
     if (!isfinite(estimate->x) || !isfinite(estimate->y) || !isfinite(estimate->occlusion) ||
         !isfinite(estimate->expected_dist))
@@ -65,9 +66,9 @@ static enum tt_status convert(const struct tt_tracks *tracks, int query, int64_t
                        (long long)frame);
     point->x = frame == at->frame ? at->x : tt_source_from_clip(estimate->x, tracks->width);
     point->y = frame == at->frame ? at->y : tt_source_from_clip(estimate->y, tracks->height);
-    point->confidence =
-        (float)(sigmoid(-(double)estimate->occlusion) * sigmoid(-(double)estimate->expected_dist));
-    point->occluded = 1.0f - point->confidence > tracks->occlusion_threshold;
+    raw = sigmoid(-(double)estimate->occlusion) * sigmoid(-(double)estimate->expected_dist);
+    point->confidence = tt_calibrate(tracks->calibration, raw);
+    point->occluded = 1.0f - (float)raw > tracks->occlusion_threshold;
     return TT_OK;
 }
 

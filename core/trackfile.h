@@ -7,6 +7,7 @@
 #define TT_CORE_TRACKFILE_H
 
 #include "core/backend.h"
+#include "core/calibration.h"
 #include "core/fsio.h"
 #include "core/query.h"
 #include "core/status.h"
@@ -30,18 +31,19 @@ struct tt_track_source {
 /* All that a track file says. Borrows everything (until the call returns). */
 struct tt_tracks {
     struct tt_track_source source;
-    const struct tt_queries *queries; /* N = queries->count */
-    int64_t frames;                   /* T, 1..TT_TRACK_FRAMES_MAX */
-    int width, height;                /* as displayed */
-    float occlusion_threshold;        /* 0.5 */
-    const char *meta;                 /* JSON, UTF-8 */
+    const struct tt_queries *queries;         /* N = queries->count */
+    int64_t frames;                           /* T, 1..TT_TRACK_FRAMES_MAX */
+    int width, height;                        /* as displayed */
+    float occlusion_threshold;                /* 0.5 */
+    const struct tt_calibration *calibration; /* NULL: confidences stay raw */
+    const char *meta;                         /* JSON, UTF-8 */
 };
 
 /* One query point in one frame as files give it. */
 struct tt_track_point {
     float x, y;       /* source pixels as displayed */
-    float confidence; /* (1−σ(occlusion))(1−σ(expected_dist)) */
-    bool occluded;    /* 1−confidence > threshold */
+    float confidence; /* (1−σ(occlusion))(1−σ(expected_dist)), calibrated */
+    bool occluded;    /* 1 − the raw confidence > threshold */
 };
 
 /* Reads a block and converts it: points [queries][frames]. At a query's own frame x and y are the query's,

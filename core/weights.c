@@ -46,10 +46,12 @@ struct tt_weights {
     size_t size;
     int mapped; /* data is a map of ours */
     json_t *header;
+    json_t *metadata;      /* NULL without any */
     struct entry *entries; /* sorted by name once parsed; owned */
     size_t count;
     const struct tt_model_shape *shape;
     char sha256[TT_SHA256_HEX];
+    struct tt_calibration calibration;
 };
 
 static enum tt_status bad(const struct tt_weights *w, const char *tensor, struct tt_error *err,
@@ -177,6 +179,7 @@ static enum tt_status parse_header(struct tt_weights *w, struct tt_error *err)
     if (!w->header || !json_is_object(w->header))
         return tt_fail(err, TT_BAD_INPUT, "%s: its header is not a JSON object: %s", w->path,
                        w->header ? "another kind of value" : fault.text);
+    w->metadata = json_incref(json_object_get(w->header, "__metadata__"));
     json_object_del(w->header, "__metadata__");
     data_size = w->size - 8 - header_size;
     w->entries = calloc(json_object_size(w->header) + 1, sizeof w->entries[0]);
@@ -289,6 +292,7 @@ static int expect_weight(void *context, const struct tt_weight_spec *spec)
 static enum tt_status check_model(struct tt_weights *w, struct tt_error *err)
 {
     const struct tt_tensor *input = tt_weights_find(w, "torch_pips_mixer.input_proj.weight");
+    const json_t *map = json_object_get(w->metadata, TT_CALIBRATION_KEY);
     struct check check = {.weights = w, .err = err};
     struct tt_sha256 sha;
     enum tt_status status;
@@ -304,6 +308,11 @@ static enum tt_status check_model(struct tt_weights *w, struct tt_error *err)
         if (!tt_model_each_weight(w->shape, expect_weight, (void *)w->entries[i].name))
             return tt_fail(err, TT_BAD_INPUT, "%s: tensor \"%s\" is no part of LocoTrack %s", w->path,
                            w->entries[i].name, w->shape->name);
+    if (map && !json_is_string(map))
+        return tt_fail(err, TT_BAD_INPUT, "%s: " TT_CALIBRATION_KEY ": not a text", w->path);
+    status = map ? tt_calibration_parse(&w->calibration, json_string_value(map), w->path, err) : TT_OK;
+    if (status)
+        return status;
     tt_sha256_begin(&sha);
     tt_sha256_add(&sha, w->data, w->size);
     tt_sha256_end(&sha, w->sha256);
@@ -403,6 +412,7 @@ void tt_weights_close(struct tt_weights *weights)
         return;
     if (weights->mapped)
         munmap((void *)weights->data, weights->size);
+    json_decref(weights->metadata);
     json_decref(weights->header);
     free(weights->entries);
     free(weights->path);
@@ -423,6 +433,11 @@ const char *tt_weights_sha256(const struct tt_weights *weights)
 const char *tt_weights_name(const struct tt_weights *weights)
 {
     return weights->name;
+}
+
+const struct tt_calibration *tt_weights_calibration(const struct tt_weights *weights)
+{
+    return &weights->calibration;
 }
 
 const struct tt_tensor *tt_weights_find(const struct tt_weights *weights, const char *name)

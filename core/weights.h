@@ -3,11 +3,13 @@
  * A weight file is mapped read-only and shared: every worker of a machine uses the same pages. Tensors carry
  * the names of the public state_dict and may be F16 or F32. Everything about the file is checked before a
  * tensor is handed out: header length, JSON, offsets, overlaps and gaps, shapes; for a model also that every
- * weight is there, that nothing else is, and that all values are finite.
+ * weight is there, that nothing else is, and that all values are finite; and its map of confidences, where
+ * its metadata holds one.
  */
 #ifndef TT_CORE_WEIGHTS_H
 #define TT_CORE_WEIGHTS_H
 
+#include "core/calibration.h"
 #include "core/model.h"
 #include "core/status.h"
 
@@ -44,6 +46,9 @@ const struct tt_model_shape *tt_weights_shape(const struct tt_weights *weights);
 const char *tt_weights_sha256(const struct tt_weights *weights);
 /* File name without directory and ending. Borrowed (until close). */
 const char *tt_weights_name(const struct tt_weights *weights);
+
+/* The file's map of confidences, the identity where it has none. Borrowed (until close). */
+const struct tt_calibration *tt_weights_calibration(const struct tt_weights *weights);
 
 /* NULL where no tensor has that name. Borrowed (until close). */
 const struct tt_tensor *tt_weights_find(const struct tt_weights *weights, const char *name);
