@@ -1,7 +1,8 @@
 /* core/plan_cuda.c: the plan of a CUDA device: its tiles, and every kernel counted.
  *
  * A tile is as large as keeps what its kernels hand to each other in three quarters of the L2 cache, but
- * never so small that the blocks of its smallest launch would leave multiprocessors without work, and no
+ * never so small that the blocks of its smallest launch would leave multiprocessors without work (of query
+ * points: whole waves of the mixer's blocks, since a wave that is half full takes as long as one), and no
  * larger than the goal for the working set allows: 600 MB, of which the features of a clip take 172 (FP16) or
  * 345 (FP32). frames:         what a convolution reads and writes, two maps of 128×128×64 queries:        the
  * residual stream and the hidden layer of the mixer volume_queries: the 4D correlation volumes of one level,
@@ -18,7 +19,7 @@
 #include <stdarg.h>
 #include <string.h>
 
-#define GOAL_BYTES INT64_C(590000000) /* of 600 MB: allocations are rounded up, graphs take some */
+#define GOAL_BYTES INT64_C(594000000) /* of 600 MB: allocations are rounded up, graphs take some */
 
 enum {
     LARGEST_QUERIES = 4096,
@@ -54,9 +55,10 @@ static const struct kind *kind_of(const struct tt_plan *plan)
 
 /* ---- tiles and memory ---- */
 
+/* Features and pixels of a clip. */
 static int64_t features_bytes(const struct tt_plan *plan)
 {
-    return (int64_t)kind_of(plan)->value * TT_CLIP_FRAMES * TT_FEATURE_FLOATS;
+    return (int64_t)kind_of(plan)->value * TT_CLIP_FRAMES * TT_FEATURE_FLOATS + TT_CLIP_BYTES;
 }
 
 /* Small's embeddings are made in FP16 without volumes in memory. */
@@ -116,11 +118,11 @@ static int64_t volume_scratch(const struct tt_plan *plan, const struct tt_model_
 static int64_t memory(const struct tt_plan *plan, const struct tt_model_shape *shape)
 {
     const int64_t value = kind_of(plan)->value, frames = TT_CLIP_FRAMES, width = shape->width;
-    const int64_t backbone =
-        plan->tile.frames * (3 * MAP_VALUES * value + TT_FRAME_BYTES + 64 * 64 * 8 + 4096);
-    const int64_t query = TT_SUPPORT_FLOATS * 4 + 12 + frames * (2 * 16 + TOKEN * value + width * 4);
+    const int64_t backbone = plan->tile.frames * (3 * MAP_VALUES * value + 64 * 64 * 8 + 4096);
+    const int64_t query = TT_SUPPORT_FLOATS * 4 + 12 + frames * (2 * 16 + TOKEN * value);
     const int64_t volumes = plan->volume_queries * volume_scratch(plan, shape),
-                  layers = plan->tile.queries * frames * width * 5 * value,
+                  layers = plan->tile.queries * frames * width *
+                           (4 + (plan->precision == TT_FP16 ? 3 : 5) * value),
                   track = plan->tile.queries * query + (volumes > layers ? volumes : layers);
 
     return weight_bytes(plan, shape) + features_bytes(plan) + (backbone > track ? backbone : track);
@@ -153,8 +155,8 @@ static void choose(struct tt_plan *plan, const struct tt_model_shape *shape, str
         larger(cache / (2 * MAP_VALUES * k->value),
                slots(plan, k->conv_shared[plan->device.shared_bytes > T4_SHARED], k->conv_blocks) /
                    k->small_map_blocks);
-    int64_t queries = larger(cache / hidden_bytes(plan, shape),
-                             (int64_t)plan->device.units * PRODUCT_ROWS / TT_CLIP_FRAMES);
+    const int64_t wave = larger((int64_t)plan->device.units * PRODUCT_ROWS / TT_CLIP_FRAMES, 1);
+    int64_t queries = larger(cache / hidden_bytes(plan, shape), wave);
     int64_t volumes =
         larger(cache / volume_bytes(plan),
                (int64_t)((double)slots(plan, k->volume_shared, k->volume_blocks) / k->blocks_per_query));
@@ -162,7 +164,7 @@ static void choose(struct tt_plan *plan, const struct tt_model_shape *shape, str
     plan->tile.frames = wanted.frames ? tt_plan_between(wanted.frames, 1, TT_CLIP_FRAMES)
                                       : even(TT_CLIP_FRAMES, larger(frames, 1));
     plan->tile.queries =
-        tt_plan_between(wanted.queries ? wanted.queries : larger(queries, 1), 1, LARGEST_QUERIES);
+        tt_plan_between(wanted.queries ? wanted.queries : queries / wave * wave, 1, LARGEST_QUERIES);
     volumes =
         larger(plan->tile.queries / larger(volumes, 1), 1); /* now: parts of a tile, none of them small */
     plan->volume_queries =
@@ -178,7 +180,18 @@ static int64_t memory_at_least(const struct tt_plan *plan, const struct tt_model
     return memory(&least, shape);
 }
 
-/* Makes what was not asked for smaller until it fits the goal, or else the device. */
+/* FP32: volumes of fewer query points would leave the encoder's launches without two blocks of 128 × 64 for
+ * every multiprocessor. */
+static int least_volumes(const struct tt_plan *plan, const struct tt_model_shape *shape)
+{
+    const struct tt_encoder_conv *c = &shape->encoder[shape->encoder_convs - 2];
+    const int values = 2 * TT_CLIP_FRAMES * c->out_size * c->out_size * c->out_channels;
+
+    return tt_plan_between((int64_t)2 * plan->device.units * 128 * 64 / values, 1, LARGEST_QUERIES);
+}
+
+/* Makes what was not asked for smaller until it fits the goal, or else the device: first volumes, since the
+ * mixer gains most from large tiles. */
 static void fit(struct tt_plan *plan, const struct tt_model_shape *shape, struct tt_tile wanted)
 {
     const int64_t there = plan->device.memory_bytes, goal = there < GOAL_BYTES ? there : GOAL_BYTES;
@@ -190,6 +203,8 @@ static void fit(struct tt_plan *plan, const struct tt_model_shape *shape, struct
         if (memory(&less, shape) > goal && !wanted.frames &&
             plan->tile.frames > 1) /* not the queries' fault */
             plan->tile.frames--;
+        else if (has_volumes(plan, shape) && plan->volume_queries > least_volumes(plan, shape))
+            plan->volume_queries--;
         else if (!wanted.queries && plan->tile.queries > plan->volume_queries)
             plan->tile.queries--;
         else if (plan->volume_queries > 1)
@@ -199,6 +214,10 @@ static void fit(struct tt_plan *plan, const struct tt_model_shape *shape, struct
         else
             break;
     }
+    plan->volume_queries =
+        has_volumes(plan, shape) ? even(plan->tile.queries, plan->volume_queries) : plan->tile.queries;
+    if (!wanted.frames)
+        plan->tile.frames = even(TT_CLIP_FRAMES, plan->tile.frames);
 }
 
 /* ---- counting ---- */

@@ -51,23 +51,24 @@ struct tt_gpu_weights {
 
 /* What a tile of query points needs, one after another in the work region. void: FP32 or FP16. */
 struct tt_gpu_track {
-    float *supports;                   /* [queries][TT_SUPPORT_FLOATS] */
-    int *query_frame;                  /* [queries] */
-    float *query_xy;                   /* [queries][2] */
-    float *state, *init;               /* [queries][frames][4] */
-    void *tokens;                      /* [rows][TT_K_TOKEN] */
-    float *h;                          /* [rows][width], the residual stream */
-    void *normed, *qkv, *mixed, *wide; /* [rows][width], ×3, ×1, ×4 */
-    void *volume;                      /* [2][volume queries·frames][49][56], FP16: 64 */
-    float *maps[TT_ENCODER_CONVS];     /* FP32 only: [2·volume rows][positions][channels] */
-    float *norm;                       /* FP32 only: [2·volume rows][channels][2] */
+    float *supports;               /* [queries][TT_SUPPORT_FLOATS] */
+    int *query_frame;              /* [queries] */
+    float *query_xy;               /* [queries][2] */
+    float *state, *init;           /* [queries][frames][4] */
+    void *tokens;                  /* [rows][TT_K_TOKEN] */
+    float *h;                      /* [rows][width], the residual stream */
+    void *qkv;                     /* [rows][3·width] */
+    void *mixed, *normed, *wide;   /* FP32 only: [rows][width], the same, ×4 */
+    void *volume;                  /* [2][volume queries·frames][49][56], FP16: 64 */
+    float *maps[TT_ENCODER_CONVS]; /* FP32 only: [2·volume rows][positions][channels] */
+    float *norm;                   /* FP32 only: [2·volume rows][channels][2] */
 };
 
 /* What a tile of frames needs. */
 struct tt_gpu_backbone {
     void *x, *h, *shortcut;   /* [frames][128][128][64], the largest maps */
     float *partial, *norm[2]; /* [frames][64][64][2] sums; [frames][256][2] scale and shift */
-    uint8_t *rgb;             /* [frames][256][256][3] */
+    uint8_t *rgb;             /* [TT_CLIP_FRAMES][256][256][3], apart from all else */
 };
 
 struct tt_gpu;
@@ -123,7 +124,8 @@ struct tt_gpu {
 
 /* graph.c: queues a stage. Returns a cudaError_t. */
 int tt_gpu_run(struct tt_gpu *gpu, enum tt_gpu_stage stage, int a, int b);
-/* The same for TT_GPU_BACKBONE after bringing rgb (host or device memory, [frames][256][256][3]). */
+/* The same for TT_GPU_BACKBONE after copying rgb (device or host memory, [frames][256][256][3]); for
+ * measurements. */
 int tt_gpu_features(struct tt_gpu *gpu, const uint8_t *rgb, int first, int frames);
 void tt_gpu_drop_graphs(struct tt_gpu *gpu);
 

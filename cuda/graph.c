@@ -83,8 +83,9 @@ int tt_gpu_run(struct tt_gpu *gpu, enum tt_gpu_stage stage, int a, int b)
 
 int tt_gpu_features(struct tt_gpu *gpu, const uint8_t *rgb, int first, int frames)
 {
-    int error = cudaMemcpyAsync(gpu->backbone.rgb, rgb, (size_t)frames * TT_FRAME_BYTES, cudaMemcpyDefault,
-                                (cudaStream_t)gpu->stream);
+    int error =
+        cudaMemcpyAsync(gpu->backbone.rgb + (size_t)first * TT_FRAME_BYTES, rgb,
+                        (size_t)frames * TT_FRAME_BYTES, cudaMemcpyDefault, (cudaStream_t)gpu->stream);
 
     return error ? error : tt_gpu_run(gpu, TT_GPU_BACKBONE, first, frames);
 }

@@ -27,6 +27,7 @@ size_t tt_gpu_layout_features(struct tt_gpu *gpu, size_t value)
         gpu->features[level] = tt_gpu_take(
             gpu->work_slab, &used, value * TT_CLIP_FRAMES * (size_t)(s->size * s->size * s->channels));
     }
+    gpu->backbone.rgb = tt_gpu_take(gpu->work_slab, &used, TT_CLIP_BYTES);
     return used;
 }
 
@@ -42,7 +43,44 @@ size_t tt_gpu_layout_backbone(struct tt_gpu *gpu, size_t used, size_t value)
     b->partial = tt_gpu_take(base, &used, frames * 64 * 64 * 2 * sizeof(float));
     for (int i = 0; i < 2; i++)
         b->norm[i] = tt_gpu_take(base, &used, frames * 256 * 2 * sizeof(float));
-    b->rgb = tt_gpu_take(base, &used, frames * TT_FRAME_BYTES);
+    return used;
+}
+
+/* 4D volumes and, in FP32, what the encoder makes of them. */
+static size_t layout_volumes(struct tt_gpu *gpu, size_t used, size_t value, int volume_row)
+{
+    struct tt_gpu_track *t = &gpu->track;
+    unsigned char *base = gpu->work_slab;
+    size_t patches = (size_t)gpu->volume_tile * TT_CLIP_FRAMES * 2;
+
+    t->volume = tt_gpu_take(base, &used, patches * (size_t)(TT_SUPPORT_AREA * volume_row) * value);
+    if (gpu->precision == TT_FP16)
+        return used;
+    for (int i = 0; i < gpu->shape->encoder_convs; i++) {
+        const struct tt_encoder_conv *c = &gpu->shape->encoder[i];
+        size_t values = (size_t)(c->out_size * c->out_size * c->out_channels);
+
+        t->maps[i] = tt_gpu_take(base, &used, patches * values * sizeof(float));
+    }
+    t->norm = tt_gpu_take(base, &used, patches * 128 * 2 * sizeof(float));
+    return used;
+}
+
+/* The residual stream and what the kernels of a layer hand on. In FP32 the hidden layer takes the place of
+ * queries, keys, values and heads, which are done with by then; in FP16 it is never in memory. */
+static size_t layout_layers(struct tt_gpu *gpu, size_t used, size_t value)
+{
+    struct tt_gpu_track *t = &gpu->track;
+    unsigned char *base = gpu->work_slab;
+    size_t values = (size_t)gpu->query_tile * TT_CLIP_FRAMES * (size_t)gpu->shape->width;
+
+    t->h = tt_gpu_take(base, &used, values * sizeof(float));
+    t->qkv = tt_gpu_take(base, &used, values * 3 * value);
+    if (gpu->precision == TT_FP32) {
+        t->wide = t->qkv;
+        t->mixed = tt_gpu_take(base, &used, values * value);
+        t->normed = tt_gpu_take(base, &used, values * value);
+    }
     return used;
 }
 
@@ -50,8 +88,7 @@ size_t tt_gpu_layout_track(struct tt_gpu *gpu, size_t used, size_t value, int vo
 {
     struct tt_gpu_track *t = &gpu->track;
     unsigned char *base = gpu->work_slab;
-    size_t queries = (size_t)gpu->query_tile, rows = queries * TT_CLIP_FRAMES;
-    size_t width = (size_t)gpu->shape->width, patches = (size_t)gpu->volume_tile * TT_CLIP_FRAMES * 2, after;
+    size_t queries = (size_t)gpu->query_tile, rows = queries * TT_CLIP_FRAMES, volumes, layers;
 
     t->supports = tt_gpu_take(base, &used, queries * TT_SUPPORT_FLOATS * sizeof(float));
     t->query_frame = tt_gpu_take(base, &used, queries * sizeof(int));
@@ -59,14 +96,9 @@ size_t tt_gpu_layout_track(struct tt_gpu *gpu, size_t used, size_t value, int vo
     t->state = tt_gpu_take(base, &used, rows * 4 * sizeof(float));
     t->init = tt_gpu_take(base, &used, rows * 4 * sizeof(float));
     t->tokens = tt_gpu_take(base, &used, rows * TT_K_TOKEN * value);
-    t->h = tt_gpu_take(base, &used, rows * width * sizeof(float));
-    /* the volumes are done with before the layers begin, qkv and mixed before wide is written */
-    after = used;
-    t->volume = tt_gpu_take(base, &used, patches * (size_t)(TT_SUPPORT_AREA * volume_row) * value);
-    t->normed = tt_gpu_take(base, &after, rows * width * value);
-    t->wide = t->qkv = tt_gpu_take(base, &after, rows * width * 3 * value);
-    t->mixed = tt_gpu_take(base, &after, rows * width * value);
-    return used > after ? used : after;
+    volumes = layout_volumes(gpu, used, value, volume_row);
+    layers = layout_layers(gpu, used, value); /* in the place of the volumes, which are done with by then */
+    return volumes > layers ? volumes : layers;
 }
 
 int tt_gpu_support_offset(int level)
@@ -83,7 +115,7 @@ int tt_gpu_backbone(struct tt_gpu *gpu, int first, int frames)
     static const int level_of_group[TT_RESNET_GROUPS] = {TT_HIGHEST, TT_HIRES, -1, TT_LOWRES};
     const struct tt_gpu_launches *launch = gpu->network->launch;
     int64_t value = gpu->precision == TT_FP16 ? sizeof(uint16_t) : sizeof(float);
-    int chunks = 0, error = launch->stem(gpu, frames, &chunks);
+    int chunks = 0, error = launch->stem(gpu, first, frames, &chunks);
 
     for (int g = 0; g < TT_RESNET_GROUPS && !error; g++) {
         const struct tt_resnet_group *s = &tt_resnet_groups[g];

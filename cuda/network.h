@@ -6,9 +6,9 @@
 
 /* All queue work and return a cudaError_t. rows: of query points and frames. */
 struct tt_gpu_launches {
-    /* backbone.x from backbone.rgb. *chunks: out, parts of the sums of x in backbone.partial, where the
+    /* backbone.x from frame `first` on of backbone.rgb. *chunks: out, parts of the sums of x in backbone.partial, where the
      * precision keeps them. */
-    int (*stem)(struct tt_gpu *gpu, int frames, int *chunks);
+    int (*stem)(struct tt_gpu *gpu, int first, int frames, int *chunks);
     /* One residual block of a group, its first or another. backbone.x: in and out; *chunks: in and out. */
     int (*block)(struct tt_gpu *gpu, const struct tt_gpu_block *w, const struct tt_resnet_group *group,
                  int first, int frames, int *chunks);
@@ -37,7 +37,7 @@ int tt_gpu_refine(struct tt_gpu *gpu, int queries, int frames);
 int tt_gpu_each_volume(struct tt_gpu *gpu, int queries, int frames,
                        int (*encode)(struct tt_gpu *gpu, int level, int first, int queries, int frames));
 
-/* Lays out features, then backbone and track below them; value: bytes of an activation. */
+/* Lays out features and pixels, then backbone and track below them; value: bytes of an activation. */
 size_t tt_gpu_layout_features(struct tt_gpu *gpu, size_t value);
 size_t tt_gpu_layout_backbone(struct tt_gpu *gpu, size_t used, size_t value);
 size_t tt_gpu_layout_track(struct tt_gpu *gpu, size_t used, size_t value, int volume_row);

@@ -24,13 +24,13 @@ static void layout(struct tt_gpu *gpu)
 
 /* ---- backbone ---- */
 
-static int stem(struct tt_gpu *gpu, int frames, int *chunks)
+static int stem(struct tt_gpu *gpu, int first, int frames, int *chunks)
 {
     struct tt_gpu_backbone *b = &gpu->backbone;
 
     *chunks = TT_CLIP_SIZE / 2 * TT_CLIP_SIZE / 2 / 256;
-    return tt_k_stem_f16(b->rgb, gpu->weights.stem, b->x, b->partial, frames, TT_CLIP_SIZE, gpu->mma,
-                         gpu->stream);
+    return tt_k_stem_f16(b->rgb + (size_t)first * TT_FRAME_BYTES, gpu->weights.stem, b->x, b->partial, frames,
+                         TT_CLIP_SIZE, gpu->mma, gpu->stream);
 }
 
 static int finish_norm(struct tt_gpu *gpu, const struct tt_gpu_norm *w, int which, int frames, int chunks,

@@ -5,29 +5,20 @@
 
 static void layout(struct tt_gpu *gpu)
 {
-    struct tt_gpu_track *t = &gpu->track;
     size_t features = tt_gpu_layout_features(gpu, sizeof(float));
     size_t backbone = tt_gpu_layout_backbone(gpu, features, sizeof(float));
     size_t track = tt_gpu_layout_track(gpu, features, sizeof(float), TT_K_VOLUME_ROW);
-    size_t patches = (size_t)gpu->volume_tile * TT_CLIP_FRAMES * 2;
 
-    for (int i = 0; i < gpu->shape->encoder_convs; i++) {
-        const struct tt_encoder_conv *c = &gpu->shape->encoder[i];
-        size_t values = (size_t)(c->out_size * c->out_size * c->out_channels);
-
-        t->maps[i] = tt_gpu_take(gpu->work_slab, &track, patches * values * sizeof(float));
-    }
-    t->norm = tt_gpu_take(gpu->work_slab, &track, patches * 128 * 2 * sizeof(float));
     gpu->work_bytes = backbone > track ? backbone : track;
 }
 
 /* ---- backbone ---- */
 
-static int stem(struct tt_gpu *gpu, int frames, int *chunks)
+static int stem(struct tt_gpu *gpu, int first, int frames, int *chunks)
 {
     (void)chunks;
-    return tt_k_stem_f32(gpu->backbone.rgb, gpu->weights.stem, gpu->backbone.x, frames, TT_CLIP_SIZE,
-                         gpu->stream);
+    return tt_k_stem_f32(gpu->backbone.rgb + (size_t)first * TT_FRAME_BYTES, gpu->weights.stem,
+                         gpu->backbone.x, frames, TT_CLIP_SIZE, gpu->stream);
 }
 
 static int instance_norm(struct tt_gpu *gpu, const float *x, const struct tt_gpu_norm *w, int which,

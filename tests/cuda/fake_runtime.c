@@ -8,6 +8,12 @@
 
 struct fake_runtime fake;
 
+static void write_down(struct fake_step step)
+{
+    if (fake.steps < FAKE_STEPS)
+        fake.step[fake.steps++] = step;
+}
+
 cudaError_t cudaGetDeviceCount(int *count)
 {
     *count = fake.devices;
@@ -107,7 +113,7 @@ const char *cudaGetErrorString(cudaError_t error)
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags)
 {
     (void)flags;
-    *stream = (cudaStream_t)&fake;
+    *stream = (cudaStream_t)((char *)&fake + 1 + fake.streams++);
     return cudaSuccess;
 }
 
@@ -126,8 +132,42 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind,
                             cudaStream_t stream)
 {
-    (void)to, (void)from, (void)bytes, (void)kind, (void)stream;
+    (void)kind;
+    write_down(
+        (struct fake_step){.kind = FAKE_COPY, .stream = stream, .to = to, .from = from, .bytes = bytes});
     return cudaSuccess;
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags)
+{
+    (void)flags;
+    *event = (cudaEvent_t)((char *)&fake + 100 + fake.events++);
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event)
+{
+    (void)event;
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
+{
+    write_down((struct fake_step){.kind = FAKE_RECORD, .stream = stream, .event = event});
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags)
+{
+    (void)flags;
+    write_down((struct fake_step){.kind = FAKE_WAIT, .stream = stream, .event = event});
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t event)
+{
+    write_down((struct fake_step){.kind = FAKE_HOST_WAIT, .event = event});
+    return fake.fails[FAKE_SYNCHRONISE];
 }
 
 /* ---- the network ---- */
@@ -142,6 +182,7 @@ void *tt_gpu_take(unsigned char *base, size_t *used, size_t bytes)
 
 static void layout(struct tt_gpu *gpu)
 {
+    gpu->backbone.rgb = gpu->work_slab;
     gpu->work_bytes = ((size_t)gpu->frame_tile * 7 + (size_t)gpu->query_tile + 172) << 20;
 }
 
@@ -164,14 +205,9 @@ enum tt_status tt_gpu_load(struct tt_gpu *gpu, const struct tt_weights *weights,
 
 int tt_gpu_run(struct tt_gpu *gpu, enum tt_gpu_stage which, int a, int b)
 {
-    (void)which;
+    write_down(
+        (struct fake_step){.kind = FAKE_STAGE, .stream = gpu->stream, .stage = (int)which, .first = a});
     return stage(gpu, a, b);
-}
-
-int tt_gpu_features(struct tt_gpu *gpu, const uint8_t *rgb, int first, int frames)
-{
-    (void)rgb;
-    return stage(gpu, first, frames);
 }
 
 void tt_gpu_drop_graphs(struct tt_gpu *gpu)

@@ -3,6 +3,7 @@
  */
 #include "core/formula.h"
 #include "cuda/backend.h"
+#include "cuda/gpu.h"
 #include "tests/cuda/fake_runtime.h"
 
 #include <setjmp.h>
@@ -231,6 +232,132 @@ static void takes_its_tiles_from_the_plan(void **state)
     assert_non_null(strstr(err.text, " fit"));
 }
 
+/* The next step of a kind from *i on (stage: of FAKE_STAGE; stream: NULL for any); *i goes behind it. */
+static const struct fake_step *next_step(int *i, enum fake_kind kind, int stage, const void *stream)
+{
+    while (*i < fake.steps) {
+        const struct fake_step *s = &fake.step[(*i)++];
+
+        if (s->kind == kind && (kind != FAKE_STAGE || s->stage == stage) && (!stream || s->stream == stream))
+            return s;
+    }
+    return NULL;
+}
+
+static int is_pixels(const struct fake_step *s)
+{
+    return s->kind == FAKE_COPY && s->bytes % TT_FRAME_BYTES == 0;
+}
+
+/* A backend that holds the features of a clip, and two tiles of query points to track. */
+struct tracking {
+    struct tt_backend *backend;
+    struct tt_clip clip, next;
+    struct tt_track_request request;
+    struct tt_estimate *result;
+    int queries;
+};
+
+static void start_tracking(struct tracking *t, int *frame, float *xy)
+{
+    struct tt_backend_options options = {.precision = TT_FP16, .tile = {2, 4}};
+    struct tt_error err;
+
+    *t = (struct tracking){.queries = 4, .clip = {.frames = 10}, .next = {.frames = 10, .first_frame = 8}};
+    t->clip.rgb = t->next.rgb = calloc(10, TT_FRAME_BYTES);
+    t->result = malloc(4 * 10 * sizeof *t->result);
+    assert_int_equal(tt_backend_cuda.open(&t->backend, &options, weights, &err), TT_OK);
+    t->request = (struct tt_track_request){.queries = 4,
+                                           .supports = calloc(4, tt_backend_cuda.support_bytes),
+                                           .query_frame = frame,
+                                           .query_xy = xy};
+    fake.steps = 0;
+    assert_int_equal(tt_backend_cuda.features(t->backend, &t->clip, 0, &err), TT_OK);
+}
+
+static void stop_tracking(struct tracking *t)
+{
+    tt_backend_cuda.close(t->backend);
+    free((void *)t->request.supports);
+    free((void *)t->clip.rgb);
+    free(t->result);
+}
+
+/* Pixels go over on a stream of their own: behind the backbone that reads those before them, not behind the
+ * tracking; and the next backbone waits for them. */
+static void brings_the_next_clip_while_one_is_tracked(void **state)
+{
+    int frame[4] = {0}, at = 0, track, features;
+    float xy[8] = {0};
+    const struct fake_step *first, *consumed, *wait, *arrived = NULL, *pixels;
+    const void *kernels;
+    struct tracking t;
+    struct tt_error err;
+
+    (void)state;
+    start_tracking(&t, frame, xy);
+    first = next_step(&at, FAKE_COPY, 0, NULL);
+    assert_true(is_pixels(first));
+    at = 0;
+    for (int i = 0; i < 3; i++) /* tiles of 4, 4 and 2 frames */
+        kernels = next_step(&at, FAKE_STAGE, TT_GPU_BACKBONE, NULL)->stream;
+    assert_ptr_not_equal(kernels, first->stream);
+    consumed = next_step(&at, FAKE_RECORD, 0, kernels);
+    assert_non_null(consumed);
+    fake.steps = at;
+    assert_int_equal(tt_backend_cuda.bring(t.backend, &t.next, 2, &err), TT_OK);
+    wait = next_step(&at, FAKE_WAIT, 0, first->stream);
+    assert_ptr_equal(wait->event, consumed->event);
+    for (int i = 0; i < 2; i++) { /* 8 frames: two are kept */
+        pixels = next_step(&at, FAKE_COPY, 0, first->stream);
+        assert_true(is_pixels(pixels) && pixels->bytes == 4 * TT_FRAME_BYTES);
+        assert_true((const char *)pixels->to == (const char *)first->to + (2 + 4 * i) * TT_FRAME_BYTES);
+        assert_true((const char *)pixels->from - (2 + 4 * i) * TT_FRAME_BYTES != first->from);
+        arrived = next_step(&at, FAKE_RECORD, 0, first->stream);
+    }
+    track = fake.steps;
+    assert_int_equal(tt_backend_cuda.track(t.backend, &t.request, t.result, &err), TT_OK);
+    features = fake.steps;
+    for (int i = track; i < features; i++) /* nothing of tracking waits for the pixels */
+        assert_true(fake.step[i].kind != FAKE_WAIT && fake.step[i].stream != first->stream);
+    t.next.rgb = NULL;
+    assert_int_equal(tt_backend_cuda.features(t.backend, &t.next, 2, &err), TT_OK);
+    at = features;
+    wait = next_step(&at, FAKE_WAIT, 0, kernels);
+    assert_ptr_equal(wait->event, arrived->event);
+    assert_int_equal(next_step(&at, FAKE_STAGE, TT_GPU_BACKBONE, kernels)->first, 2);
+    for (int i = features; i < fake.steps; i++)
+        assert_ptr_not_equal(fake.step[i].stream, first->stream);
+    assert_int_equal(tt_backend_cuda.features(t.backend, &t.next, 2, &err), TT_REFUSE); /* it was used up */
+    stop_tracking(&t);
+}
+
+/* The second tile of query points is queued, from other memory, before the host waits for the first. */
+static void fills_the_next_tile_while_one_is_computed(void **state)
+{
+    int frame[4] = {0}, at, waited;
+    float xy[8] = {0};
+    const struct fake_step *first, *second, *done;
+    struct tracking t;
+    struct tt_error err;
+
+    (void)state;
+    start_tracking(&t, frame, xy);
+    at = waited = fake.steps;
+    assert_int_equal(tt_backend_cuda.track(t.backend, &t.request, t.result, &err), TT_OK);
+    first = next_step(&at, FAKE_COPY, 0, NULL);
+    next_step(&at, FAKE_STAGE, TT_GPU_REFINE, NULL);
+    done = next_step(&at, FAKE_RECORD, 0, NULL);
+    second = next_step(&at, FAKE_COPY, 0, NULL);
+    assert_int_equal(second->bytes, 2 * tt_backend_cuda.support_bytes);
+    assert_true(second->to == first->to && second->from != first->from);
+    assert_non_null(next_step(&at, FAKE_STAGE, TT_GPU_REFINE, NULL));
+    assert_non_null(next_step(&waited, FAKE_HOST_WAIT, 0, NULL));
+    assert_true(waited > at);
+    assert_ptr_equal(fake.step[waited - 1].event, done->event);
+    stop_tracking(&t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -242,6 +369,8 @@ int main(void)
         cmocka_unit_test_setup(no_code_for_the_card_is_configuration, reset),
         cmocka_unit_test_setup(everything_else_is_a_lost_device, reset),
         cmocka_unit_test_setup(takes_its_tiles_from_the_plan, reset),
+        cmocka_unit_test_setup(brings_the_next_clip_while_one_is_tracked, reset),
+        cmocka_unit_test_setup(fills_the_next_tile_while_one_is_computed, reset),
     };
 
     return cmocka_run_group_tests_name("cuda device", tests, set_up, tear_down);

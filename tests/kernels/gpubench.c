@@ -1,12 +1,15 @@
 /* tests/kernels/gpubench.c: one clip on the device, from its pixels to its tracks.
  *
  *     gpubench WEIGHTS [fp16|fp32] [--queries N] [--tile QUERIES,FRAMES] [--runs N] [--range] [--no-graphs]
+ *              [--windows]
  *
  * WEIGHTS: a file, or "small:SEED" or "base:SEED" for weights from the formula. The clip (47 frames of the
  * formula's) lies on the device, query points are a grid in the first frame. Prints one JSON object: medians
  * of device time over N runs (15), after two that warm up; the memory that the backend took beyond the
  * context; the plan's tiles. --range: warms up, then runs once between cudaProfilerStart and
- * cudaProfilerStop, for ncu's range replay; no times.
+ * cudaProfilerStop, for ncu's range replay; no times. --windows: instead, whole windows by the backend's
+ * table, clips and supports in pageable memory, new frames in every window: windows a second, each brought
+ * before the one before it is tracked, and each only afterwards.
  */
 #include "core/formula.h"
 #include "cuda/backend.h"
@@ -18,13 +21,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum { MOST_RUNS = 101 };
 
 struct bench {
     const char *weights;
     struct tt_backend_options options;
-    int queries, runs, range, no_graphs, volume_queries;
+    int queries, runs, range, no_graphs, windows, volume_queries;
     struct tt_gpu *gpu;
     uint8_t *rgb; /* on the device, as the following */
     int *frame;
@@ -67,6 +71,8 @@ static int parse(struct bench *b, int argc, char **argv)
             b->options.precision = strcmp(argv[i], "fp16") ? TT_FP32 : TT_FP16;
         else if (!strcmp(argv[i], "--range"))
             b->range = 1;
+        else if (!strcmp(argv[i], "--windows"))
+            b->windows = 1;
         else if (!strcmp(argv[i], "--no-graphs"))
             b->no_graphs = 1;
         else if (!strcmp(argv[i], "--queries") && ++i)
@@ -209,6 +215,75 @@ static void measure(struct bench *b, struct tt_backend *backend, size_t taken)
            (double)median((const float(*)[4])ms + 2, b->runs, 3), taken, (long long)plan->memory_bytes);
 }
 
+static double now_s(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+/* Windows a second, as core/job.c asks for them. clip: [2] windows, in turn. */
+static double track_windows(const struct bench *b, struct tt_backend *backend, struct tt_clip *clip,
+                            const struct tt_track_request *request, struct tt_estimate *result, int ahead)
+{
+    const struct tt_backend_ops *ops = &tt_backend_cuda;
+    double start = now_s();
+    struct tt_error err;
+
+    for (int i = 0; i < b->runs; i++) {
+        struct tt_clip next = clip[(i + 1) % 2], held = clip[i % 2];
+
+        if (ahead && i)
+            held.rgb = NULL;
+        must(ops->features(backend, &held, 0, &err), &err);
+        if (ahead)
+            must(ops->bring(backend, &next, 0, &err), &err);
+        must(ops->track(backend, request, result, &err), &err);
+    }
+    return b->runs / (now_s() - start);
+}
+
+static void measure_windows(const struct bench *b, struct tt_backend *backend)
+{
+    const size_t rows = (size_t)b->queries * TT_CLIP_FRAMES;
+    uint8_t *rgb = malloc(2 * TT_CLIP_BYTES);
+    int *frame = malloc((size_t)b->queries * sizeof *frame);
+    float *xy = malloc((size_t)b->queries * 2 * sizeof *xy);
+    void *supports = malloc((size_t)b->queries * tt_backend_cuda.support_bytes);
+    struct tt_estimate *result = malloc(rows * sizeof *result);
+    struct tt_clip clip[2];
+    struct tt_error err;
+    double apart, ahead;
+
+    if (!rgb || !frame || !xy || !supports || !result)
+        die("windows", "no memory");
+    for (int i = 0; i < 2; i++) {
+        clip[i] = (struct tt_clip){.rgb = rgb + (size_t)i * TT_CLIP_BYTES, .frames = TT_CLIP_FRAMES};
+        tt_formula_clip(rgb + (size_t)i * TT_CLIP_BYTES, TT_CLIP_FRAMES);
+    }
+    check(cudaMemcpy(frame, b->frame, (size_t)b->queries * sizeof *frame, cudaMemcpyDeviceToHost),
+          "download");
+    check(cudaMemcpy(xy, b->xy, (size_t)b->queries * 2 * sizeof *xy, cudaMemcpyDeviceToHost), "download");
+    must(tt_backend_cuda.features(backend, clip, 0, &err), &err);
+    must(tt_backend_cuda.sample(backend, b->queries, frame, xy, supports, &err), &err);
+    const struct tt_track_request request = {
+        .queries = b->queries, .supports = supports, .query_frame = frame, .query_xy = xy};
+
+    track_windows(b, backend, clip, &request, result, 1); /* warms up */
+    apart = track_windows(b, backend, clip, &request, result, 0);
+    ahead = track_windows(b, backend, clip, &request, result, 1);
+    printf("{\"size\": \"%s\", \"precision\": \"%s\", \"path\": \"%s\", \"queries\": %d, "
+           "\"windows_per_s\": %.1f, \"windows_per_s_ahead\": %.1f}\n",
+           b->gpu->shape->name, b->options.precision == TT_FP16 ? "fp16" : "fp32",
+           b->options.arch ? b->options.arch : "native", b->queries, apart, ahead);
+    free(rgb);
+    free(frame);
+    free(xy);
+    free(supports);
+    free(result);
+}
+
 int main(int argc, char **argv)
 {
     struct bench b = {.weights = argc > 1 ? argv[1] : NULL,
@@ -224,7 +299,7 @@ int main(int argc, char **argv)
     if (!parse(&b, argc, argv)) {
         fprintf(stderr,
                 "usage: gpubench WEIGHTS [fp16|fp32] [--queries N] [--tile QUERIES,FRAMES] [--runs N] "
-                "[--range] [--no-graphs]\n");
+                "[--range] [--no-graphs] [--windows]\n");
         return 2;
     }
     weights = open_weights(b.weights, &formula);
@@ -236,7 +311,10 @@ int main(int argc, char **argv)
     b.volume_queries = tt_backend_cuda.plan(backend)->volume_queries;
     b.gpu->no_graphs = b.no_graphs;
     make_inputs(&b);
-    measure(&b, backend, before - after);
+    if (b.windows)
+        measure_windows(&b, backend);
+    else
+        measure(&b, backend, before - after);
     tt_backend_cuda.close(backend);
     tt_weights_close(weights);
     free(formula);

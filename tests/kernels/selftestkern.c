@@ -3,7 +3,8 @@
  * Loads the plug-in and, through its table alone: runs the self-test's known answers with the formula's
  * weights and with WEIGHTS, in each precision and on the path of sm_75; then what core/backend.h promises:
  * points of other clips keep their supports, an initialisation that is not NaN replaces the estimate but not
- * the query, a point's result is its own, kept features are the same, refusals, and stopping. Tiles that
+ * the query, a point's result is its own, kept features are the same, clips that are brought ahead change no
+ * bit, refusals, and stopping. Tiles that
  * cannot fit and devices that are not there are refused. Last, in a process of its own, a kernel writes to an
  * illegal address: the device must be reported as lost.
  */
@@ -139,6 +140,41 @@ static void check_features(struct scene *s)
           "");
 }
 
+/* The next clip is brought while one is tracked: both have the bits that they have without. */
+static void check_bring(struct scene *s)
+{
+    struct tt_estimate first[COUNT], second[COUNT], result[COUNT];
+    struct tt_clip front = {.rgb = s->clip.rgb, .frames = 4},
+                   back = {.rgb = s->clip.rgb + 2 * TT_FRAME_BYTES, .frames = 4, .first_frame = 2};
+    uint8_t *copy = need(malloc((size_t)back.frames * TT_FRAME_BYTES));
+    const size_t bytes = (size_t)QUERIES * 4 * sizeof *result;
+    struct tt_error err;
+    int good = 1;
+
+    good &= !s->ops->features(s->backend, &front, 0, &err) && !track(s, 0, QUERIES, NULL, NULL, first, &err);
+    good &= !s->ops->features(s->backend, &back, 2, &err) && !track(s, 0, QUERIES, NULL, NULL, second, &err);
+    check(good, "two clips one after another", "");
+    for (int reuse = 0; reuse <= 2; reuse += 2)
+        for (int turn = 0; turn < 4; turn++) {
+            struct tt_clip brought = back;
+
+            memcpy(copy, back.rgb, (size_t)back.frames * TT_FRAME_BYTES);
+            brought.rgb = copy;
+            good &= !s->ops->features(s->backend, &front, 0, &err) &&
+                    !s->ops->bring(s->backend, &brought, reuse, &err);
+            memset(copy, 0x55, (size_t)back.frames * TT_FRAME_BYTES); /* it was copied */
+            brought.rgb = NULL;
+            good &= !track(s, 0, QUERIES, NULL, NULL, result, &err) && !memcmp(result, first, bytes);
+            good &= !s->ops->features(s->backend, &brought, reuse, &err) &&
+                    !track(s, 0, QUERIES, NULL, NULL, result, &err) && !memcmp(result, second, bytes);
+        }
+    check(good, "a clip brought ahead, and the one tracked meanwhile, have the same bits", "");
+    back.rgb = NULL;
+    check(s->ops->features(s->backend, &back, 0, &err) == TT_REFUSE, "a clip that was not brought is refused",
+          "");
+    free(copy);
+}
+
 static void check_stop(struct scene *s, atomic_bool *stop)
 {
     struct tt_estimate result[COUNT];
@@ -173,6 +209,7 @@ static void check_contract(const struct tt_backend_ops *ops, const struct tt_wei
         check_samples(&s);
         check_init(&s);
         check_features(&s);
+        check_bring(&s);
         check_stop(&s, &stop);
     }
     if (s.backend)
