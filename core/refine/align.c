@@ -22,9 +22,7 @@ enum {
     REACH = 16, /* pixels that the point may move from the patch's middle */
 };
 
-#ifndef SIGMA
-#define SIGMA 4.f /* pixels, of the Gaussian that weights the window */
-#endif
+#define SIGMA           6.f    /* pixels, of the Gaussian that weights the window */
 #define SMOOTHING       0.8f   /* pixels, of the Gaussian that an image is smoothed with */
 #define STILL           0.005f /* pixels: a shorter step ends the search */
 #define LEAST_GAIN      0.3f

@@ -29,9 +29,7 @@ enum {
     MARGIN_PIXELS = 12, /* from the middle of a patch, so that a window fits in */
 };
 
-#ifndef LIKE
-#define LIKE 0.9f /* least likeness of a result */
-#endif
+#define LIKE   0.95f /* least likeness of a result */
 #define BETTER 0.02f /* likeness by which a later start must be better than an earlier one */
 #define AGREES 1.f   /* clip pixels between a followed point and the tracker's */
 #define LIMIT  2.f   /* clip pixels that a registration may move a point by */
