@@ -101,6 +101,7 @@ static const struct field job_fields[] = {
     OUTPUT_AT(job.output[10]),
     OUTPUT_AT(job.output[11]),
     OUTPUT_AT(job.output[12]),
+    OUTPUT_AT(job.output[13]),
     TEXT_AT(job.temporary_directory),
     TEXT_AT(job.checkpoint),
     COUNT(job.checkpoint_ms),
@@ -177,6 +178,7 @@ static const struct field done_fields[] = {
     COUNT(done.output_bytes[10]),
     COUNT(done.output_bytes[11]),
     COUNT(done.output_bytes[12]),
+    COUNT(done.output_bytes[13]),
     {.kind = END},
 };
 
@@ -198,7 +200,7 @@ static const struct field *const fields_of[TT_MESSAGE_TYPES] = {
     [TT_MESSAGE_FAILED] = failed_fields,     [TT_MESSAGE_PONG] = ping_fields,
 };
 
-_Static_assert(TT_MESSAGE_OUTPUTS == 13, "job_fields and done_fields name each");
+_Static_assert(TT_MESSAGE_OUTPUTS == 14, "job_fields and done_fields name each");
 
 /* What no single field shows. */
 static enum tt_status check_whole(const struct tt_message *message, struct tt_error *err)

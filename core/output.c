@@ -5,13 +5,13 @@
 
 const char *const tt_output_names[TT_OUTPUTS] = {
     "npz",       "csv",  "jsonl", "csv-wide",      "json",    "napari", "tapvid",
-    "cotracker", "nuke", "3de",   "after-effects", "blender", "colmap",
+    "cotracker", "nuke", "3de",   "after-effects", "blender", "colmap", "overlay",
 };
 
 const char *const tt_output_suffixes[TT_OUTPUTS] = {
-    ".tracks.npz", ".tracks.csv", ".tracks.jsonl",  ".wide.csv", ".tracks.json",
-    ".napari.csv", ".tapvid.npz", ".cotracker.npz", ".nk",       ".3de.txt",
-    ".ae.txt",     ".blender.py", ".colmap.db",
+    ".tracks.npz", ".tracks.csv", ".tracks.jsonl",  ".wide.csv",    ".tracks.json",
+    ".napari.csv", ".tapvid.npz", ".cotracker.npz", ".nk",          ".3de.txt",
+    ".ae.txt",     ".blender.py", ".colmap.db",     ".overlay.mp4",
 };
 
 enum tt_output tt_output_find(const char *name)

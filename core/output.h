@@ -23,10 +23,11 @@ enum tt_output {
     TT_OUTPUT_AFTER_EFFECTS,
     TT_OUTPUT_BLENDER,
     TT_OUTPUT_COLMAP,
+    TT_OUTPUT_OVERLAY, /* a video with the tracks drawn into it: core/overlay.h */
     TT_OUTPUTS
 };
 
-extern const char *const tt_output_names[TT_OUTPUTS];    /* "npz", ... "colmap" */
+extern const char *const tt_output_names[TT_OUTPUTS];    /* "npz", ... "overlay" */
 extern const char *const tt_output_suffixes[TT_OUTPUTS]; /* ".tracks.npz", ... */
 
 /* By name; TT_OUTPUTS: there is none. */

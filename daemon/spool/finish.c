@@ -372,15 +372,28 @@ static enum tt_status sync_result(struct tt_spool *spool, const struct tt_spool_
     return status;
 }
 
+/* An overlay that could not be made is no result; the tracks are committed without it. */
+static void drop_overlay(struct tt_spool_job *job, int directory_fd)
+{
+    struct tt_manifest *manifest = &job->manifest;
+    char name[TT_RESULT_BYTES];
+
+    tt_job_result_name(name, manifest, TT_OUTPUT_OVERLAY);
+    if (tt_manifest_formats(manifest) == 1u << TT_OUTPUT_OVERLAY || tt_fs_exists(directory_fd, name))
+        return;
+    free(manifest->output[TT_OUTPUT_OVERLAY]);
+    manifest->output[TT_OUTPUT_OVERLAY] = NULL;
+}
+
 /* Syncs the results that the worker left. TT_BAD_INPUT: one is missing. */
-static enum tt_status sync_results(struct tt_spool *spool, const struct tt_spool_job *job,
-                                   struct tt_error *err)
+static enum tt_status sync_results(struct tt_spool *spool, struct tt_spool_job *job, struct tt_error *err)
 {
     int directory_fd = tt_job_open(spool, job);
     enum tt_status status = TT_OK;
 
     if (directory_fd < 0)
         return tt_spool_trouble(spool, err, errno, "%s", job->directory);
+    drop_overlay(job, directory_fd);
     for (int i = 0; i < TT_OUTPUTS && !status; i++)
         if (job->manifest.output[i])
             status = sync_result(spool, job, directory_fd, (enum tt_output)i, err);

@@ -12,11 +12,12 @@ from programs import BIN, SOURCE
 
 WORKER = BIN / "tiletrack-worker"
 MODEL = SOURCE / "models" / "tiletrack-small.safetensors"
-MAGIC, VERSION = 0x57545454, 4
+MAGIC, VERSION = 0x57545454, 5
 OK, BAD_INPUT, RETRY_LATER, SHRINK_TILE, RESTART_WORKER, REFUSE, INTERRUPTED = range(7)
 STAGES = ("opening", "supports", "skipping", "decoding", "tracking", "refining", "writing")
 CANCELLED, DEADLINE, SHUTDOWN = 1, 2, 3
 
+OUTPUTS = range(14)  # that a job may have
 DECODER = "threads resize max_pixels decode_frames memory_bytes cpu_seconds stall_seconds"
 PLAN = "precision tile_queries tile_frames"
 # Fields in the order of core/message.h: a plain name is a number, $ a text, % a real number.
@@ -24,8 +25,8 @@ FIELDS = {
     "setup": f"$worker supervisor $backend $select $arch threads {PLAN} $model $lock heartbeat_ms log_level log_format "
              "$log_file log_burst",
     "job": "$id $video $queries $mask $model grid frame max_frames clip_frames overlap_frames %occlusion_threshold "
-           "refine outputs "
-           "format0 $path0 format1 $path1 format2 $path2 $temporary_directory $checkpoint checkpoint_ms "
+           "refine outputs " + "".join(f"format{i} $path{i} " for i in OUTPUTS)
+           + "$temporary_directory $checkpoint checkpoint_ms "
            f"{DECODER} deadline_ms deadline_frame_ms",
     "prefetch": f"$id $video {DECODER}",
     "cancel": "$id",
@@ -37,7 +38,7 @@ FIELDS = {
     "progress": "$id stage frames expected",
     "warning": "$id $text",
     "done": "$id frames queries truncated resumed_frames decode_ms track_ms write_ms total_ms outputs "
-            "bytes0 bytes1 bytes2",
+            + " ".join(f"bytes{i}" for i in OUTPUTS),
     "failed": "$id status cause $text",
     "pong": "serial",
 }

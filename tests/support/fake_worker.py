@@ -23,9 +23,10 @@ import time
 NAMES = "none setup job prefetch cancel ping reopen_log shutdown hello started progress warning done failed pong"
 TYPES = {name: number for number, name in enumerate(NAMES.split())}
 OK, BAD_INPUT, RETRY_LATER, _, RESTART_WORKER, REFUSE, INTERRUPTED = range(7)
-MAGIC, VERSION = 0x57545454, 4
+MAGIC, VERSION = 0x57545454, 5
 DECODER = "i" * 7
-FORMS = {"setup": "titttiiiittiiiti", "job": "tttttiiiiidii" + "it" * 3 + "tti" + DECODER + "ii",
+OUTPUTS = 14  # that a job may have
+FORMS = {"setup": "titttiiiittiiiti", "job": "tttttiiiiidii" + "it" * OUTPUTS + "tti" + DECODER + "ii",
          "prefetch": "tt" + DECODER, "cancel": "t", "ping": "i", "reopen_log": "", "shutdown": "i"}
 
 
@@ -158,7 +159,7 @@ class Device:
 
     def done(self, job, frames, queries, truncated, sizes):
         self.stream.say("done", job, frames, queries, truncated, 0, 1, 2, 3, 4, len(sizes),
-                        *(sizes + [0, 0])[:3])
+                        *(sizes + [0] * OUTPUTS)[:OUTPUTS])
 
     @staticmethod
     def write(result, words):
@@ -168,7 +169,7 @@ class Device:
         return os.path.getsize(result)
 
     def run(self, fields):
-        job, video, results, checkpoint = fields[0], fields[1], fields[14:14 + 2 * fields[12]:2], fields[20]
+        job, video, results, checkpoint = fields[0], fields[1], fields[14:14 + 2 * fields[12]:2], fields[14 + 2 * OUTPUTS]
         words = open(video).read().split()
         values = dict(w.split("=", 1) for w in words if "=" in w)
         frames = int(values.get("frames", 10))
