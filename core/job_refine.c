@@ -108,9 +108,10 @@ static int64_t spot_offset(const struct tt_run *run, int64_t first, int frames, 
     return (first * run->queries.count + (int64_t)query * frames) * (int64_t)sizeof(struct spot);
 }
 
-/* Replaces what was refined in rows [queries][frames]. */
-static enum tt_status overlay(struct tt_run *run, int first_query, int queries, int64_t first_frame,
-                              int frames, struct tt_estimate *rows, struct tt_error *err)
+/* Calls `take` for every refined position of a block; place: in rows [queries][frames]. */
+static enum tt_status read_spots(const struct tt_run *run, int first_query, int queries, int64_t first_frame,
+                                 int frames, void (*take)(void *rows, size_t place, const struct spot *spot),
+                                 void *rows, struct tt_error *err)
 {
     const struct tt_refined *refined = run->refined;
     struct spot spots[TILE];
@@ -128,13 +129,25 @@ static enum tt_status overlay(struct tt_run *run, int first_query, int queries, 
             for (int i = 0; i < count; i++) {
                 int64_t at = tile + i - first_frame;
 
-                if (at >= 0 && at < frames && !isnan(spots[i].x)) {
-                    rows[(size_t)q * frames + at].x = spots[i].x;
-                    rows[(size_t)q * frames + at].y = spots[i].y;
-                }
+                if (at >= 0 && at < frames && !isnan(spots[i].x))
+                    take(rows, (size_t)q * (size_t)frames + (size_t)at, &spots[i]);
             }
         }
     return TT_OK;
+}
+
+static void take_position(void *rows, size_t place, const struct spot *spot)
+{
+    struct tt_estimate *estimate = (struct tt_estimate *)rows + place;
+
+    estimate->x = spot->x;
+    estimate->y = spot->y;
+}
+
+static void take_mark(void *rows, size_t place, const struct spot *spot)
+{
+    (void)spot;
+    ((bool *)rows)[place] = true;
 }
 
 static enum tt_status refined_rows(void *user, int first_query, int queries, int64_t first_frame, int frames,
@@ -143,7 +156,15 @@ static enum tt_status refined_rows(void *user, int first_query, int queries, int
     struct tt_run *run = user;
     enum tt_status status = tt_stitch_read(run->stitch, first_query, queries, first_frame, frames, rows, err);
 
-    return status ? status : overlay(run, first_query, queries, first_frame, frames, rows, err);
+    return status ? status
+                  : read_spots(run, first_query, queries, first_frame, frames, take_position, rows, err);
+}
+
+static enum tt_status refined_marks(void *user, int first_query, int queries, int64_t first_frame, int frames,
+                                    bool *refined, struct tt_error *err)
+{
+    memset(refined, 0, (size_t)queries * (size_t)frames * sizeof *refined);
+    return read_spots(user, first_query, queries, first_frame, frames, take_mark, refined, err);
 }
 
 static enum tt_status refined_times(void *user, int64_t first_frame, int frames, double *time_s,
@@ -158,7 +179,8 @@ struct tt_track_source tt_run_source(struct tt_run *run)
 {
     if (!run->refined)
         return tt_tracks_from_stitch(run->stitch);
-    return (struct tt_track_source){.user = run, .rows = refined_rows, .times = refined_times};
+    return (struct tt_track_source){
+        .user = run, .rows = refined_rows, .times = refined_times, .refined = refined_marks};
 }
 
 void tt_run_refined_counts(const struct tt_run *run, int64_t *refined, int64_t *visible)

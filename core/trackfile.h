@@ -26,6 +26,9 @@ struct tt_track_source {
                            struct tt_estimate *rows, struct tt_error *err);
     enum tt_status (*times)(void *user, int64_t first_frame, int frames, double *time_s,
                             struct tt_error *err);
+    /* NULL, or which positions were refined: refined [queries][frames] */
+    enum tt_status (*refined)(void *user, int first_query, int queries, int64_t first_frame, int frames,
+                              bool *refined, struct tt_error *err);
 };
 
 /* All that a track file says. Borrows everything (until the call returns). */

@@ -28,21 +28,49 @@ struct writer {
 
 /* --- the large arrays: a part is a point, queries first to last ------------------------------ */
 
-/* Points [count], whole rows in one go where there are any. */
+/* The part of points first..first+count-1 that can be read in one go: whole rows, or a piece of one. */
+struct piece {
+    int query, queries, frames;
+    int64_t frame;
+};
+
+static struct piece next_piece(const struct writer *writer, int64_t first, int count)
+{
+    const int64_t row = writer->tracks->frames, frame = first % row;
+
+    return (struct piece){.query = (int)(first / row),
+                          .queries = frame == 0 && count >= row ? (int)(count / row) : 1,
+                          .frames = (int)(row - frame < count ? row - frame : count),
+                          .frame = frame};
+}
+
 static enum tt_status read_points(struct writer *writer, int64_t first, int count, struct tt_error *err)
 {
-    const int64_t row = writer->tracks->frames;
-    int done = 0, queries, frames;
     enum tt_status status = TT_OK;
 
-    for (; done < count && !status; done += queries * frames) {
-        const int64_t query = (first + done) / row, frame = (first + done) % row;
-        const int left = count - done;
+    for (int done = 0; done < count && !status;) {
+        const struct piece piece = next_piece(writer, first + done, count - done);
 
-        queries = frame == 0 && left >= row ? (int)(left / row) : 1;
-        frames = (int)(row - frame < left ? row - frame : left);
-        status =
-            tt_tracks_points(writer->tracks, (int)query, queries, frame, frames, writer->points + done, err);
+        status = tt_tracks_points(writer->tracks, piece.query, piece.queries, piece.frame, piece.frames,
+                                  writer->points + done, err);
+        done += piece.queries * piece.frames;
+    }
+    return status;
+}
+
+static enum tt_status make_refined(void *user, int64_t first, int count, void *bytes, struct tt_error *err)
+{
+    const struct writer *writer = user;
+    const struct tt_track_source *source = &writer->tracks->source;
+    bool *refined = bytes;
+    enum tt_status status = TT_OK;
+
+    for (int done = 0; done < count && !status;) {
+        const struct piece piece = next_piece(writer, first + done, count - done);
+
+        status = source->refined(source->user, piece.query, piece.queries, piece.frame, piece.frames,
+                                 refined + done, err);
+        done += piece.queries * piece.frames;
     }
     return status;
 }
@@ -193,7 +221,12 @@ static enum tt_status write_arrays(struct tt_file *file, struct writer *writer, 
     const struct tt_tracks *tracks = writer->tracks;
     const int64_t n = tracks->queries->count, t = tracks->frames;
     const int meta = (int)tt_utf8_length(tracks->meta), label = writer->label_characters;
-    const struct tt_npz_array arrays[TT_ARRAYS] = {
+    const struct tt_npz_array refined = {"refined.npy",
+                                         {.kind = 'b', .item_bytes = 1, .rank = 2, .shape = {n, t}},
+                                         n * t,
+                                         TT_BLOCK_POINTS,
+                                         make_refined};
+    struct tt_npz_array arrays[TT_ARRAYS + 1] = {
         {tt_array_members[TT_ARRAY_TRACKS],
          {.kind = 'f', .item_bytes = 4, .rank = 3, .shape = {n, t, 2}},
          n * t,
@@ -235,8 +268,11 @@ static enum tt_status write_arrays(struct tt_file *file, struct writer *writer, 
          CHUNK_CHARACTERS / TT_LABEL_BYTES,
          make_labels},
     };
+    int count = tracks->queries->labels ? TT_ARRAYS : TT_ARRAY_LABELS;
 
-    return tt_npz_write(file, arrays, tracks->queries->labels ? TT_ARRAYS : TT_ARRAY_LABELS, writer, err);
+    if (tracks->source.refined)
+        arrays[count++] = refined;
+    return tt_npz_write(file, arrays, count, writer, err);
 }
 
 enum tt_status tt_tracks_write_npz(struct tt_file *file, const struct tt_tracks *tracks, struct tt_error *err)

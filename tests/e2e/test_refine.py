@@ -134,6 +134,12 @@ class Refine(Scene):
         for name in ("occluded", "confidence", "query_points", "time_s", "frame_size"):
             np.testing.assert_array_equal(plain[name], refined[name])
         np.testing.assert_array_equal(refined["tracks"][:, 0], refined["query_points"][:, [2, 1]])
+        self.assertNotIn("refined", plain)
+        marks = refined["refined"]
+        self.assertEqual((marks.dtype, marks.shape, marks.sum()),
+                         (np.bool_, plain["occluded"].shape, refined["meta"]["refined"]["positions"]))
+        np.testing.assert_array_equal(plain["tracks"][~marks], refined["tracks"][~marks])
+        self.assertTrue((plain["tracks"] != refined["tracks"]).any(-1)[marks].all())
         told = refined["told"]
         self.assertTrue(told["refined"])
         self.assertEqual(told["positions_refined"], refined["meta"]["refined"]["positions"])
@@ -230,6 +236,7 @@ class Refine(Scene):
         made = self.track(video, queries, "--refine", "native", "--model", MODEL, program=self.program_with_decoder(script))
         self.assertGreater(int((self.folder / "calls").read_text()), 1)
         np.testing.assert_array_equal(plain["tracks"], made["tracks"])
+        self.assertNotIn("refined", made)
         self.assertEqual(made["meta"]["refined"]["done"], False)
         self.assertFalse(made["told"]["refined"])
         self.assertIn("not refined: the video is no longer what it was", made["told"]["warnings"])
