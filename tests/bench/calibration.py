@@ -2,9 +2,9 @@
 """Reliability of the confidences that the real program writes: of the point-frames with confidence c, which share lies
 within 6 px (of 256x256) of the truth and is visible?
 
-    tests/bench/calibration.py [--option ARG]... [--clips DIR --tracks DIR] [--keep DIR] [--limit ECE]
+    tests/bench/calibration.py [--option ARG]... [--clips DIR --tracks DIR] [--keep DIR] [--limit ECE] [--whole] [VIDEO]...
 
-Tracks one window of 47 frames of every video of $TILETRACK_SHARED/truth (as truth.py does) and prints a Markdown table of
+Tracks one window of 47 frames (--whole: all frames) of every video of $TILETRACK_SHARED/truth (as truth.py does) and prints a Markdown table of
 the reliability diagram and the expected calibration error (ten equal bins, weighted by their point-frames). The hand-made
 truth knows only frames in which the point is seen, so a share there can only be too high. With --clips and --tracks also
 that of a held-out set (models/training/tool.py evaluate --write) that was tracked before. --limit: fail above it.
@@ -48,7 +48,11 @@ def main():
     parser.add_argument("--tracks", help="their track files, NAME.tracks.npz")
     parser.add_argument("--keep", type=pathlib.Path, help="keep the real videos' track files there; those there are used")
     parser.add_argument("--limit", type=float, default=1.0)
+    parser.add_argument("--whole", action="store_true", help="all frames of the videos, across the seams of windows")
+    parser.add_argument("videos", nargs="*", metavar="VIDEO", help="names in shared/truth (default: all)")
     options = parser.parse_args()
+    if options.whole:
+        truth.FRAMES = 1 << 20
     errors = []
     if options.clips:
         errors.append(report("Held-out clips", *calibrate.pairs(options.clips, options.tracks)))
@@ -56,7 +60,8 @@ def main():
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.keep or pathlib.Path(temporary)
         folder.mkdir(exist_ok=True)
-        pairs = {name: real_pairs(truth.Window(name), folder, options.option) for name in truth.PYTORCH}
+        pairs = {name: real_pairs(truth.Window(name, 0 if options.whole else None), folder, options.option)
+                 for name in options.videos or truth.PYTORCH}  # fmt: skip
     print("| video | point-frames | mean confidence | share that is good |\n|---|---|---|---|")
     for name, (confidence, good) in pairs.items():
         print(f"| {name} | {len(good)} | {confidence.mean():.3f} | {good.mean():.3f} |")
