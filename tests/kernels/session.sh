@@ -1,18 +1,24 @@
 #!/bin/bash
 # tests/kernels/session.sh [BINARIES] [STEP...]: everything that a session on a GPU runs, fail-soft; full logs under $OUT.
 #
-# BINARIES: a folder with programs built elsewhere, and where they were: the files `commit` and `cuda.hash` (as cuda-hash.sh
-# prints it); where they do not run, or without it, all is built here. Golden tensors and weights are read from $KERN_DATA,
-# clips that clips.py unpacked from $KERN_CLIPS; what is missing is skipped. STEPs, all without any: check golden selftest
-# clips bench memcheck. Writes $OUT/gpu-tests.log: commit, hash of cuda/, device, and every program's counts. That file goes
-# to docs/gpu-tests.log; a test holds its hash against cuda/.
+# BINARIES: a folder with programs built elsewhere, as cmake -S tests/kernels -DKERN_SHARED=ON makes it (the programs, the
+# libraries and the files `commit` and `cuda.hash`, alone or with all else that lies there); where they do not run, or without
+# it, all is built here. Golden tensors and weights are read from $KERN_DATA, clips that clips.py unpacked from $KERN_CLIPS;
+# what is missing is skipped. STEPs, all but peers without any, 150 s together:
+#   check golden selftest clips   the tests
+#   bench                         every kernel alone, and the ceilings
+#   whole                         whole clips: both sizes and paths at 256 query points, native at 1,024 and 10,000, windows
+#   sanitize                      compute-sanitizer's four tools on the kernels' tests, at the same time
+#   peers                         whole clips beside PyTorch in one run (150 s): $KERN_PEERS is gpu_peer.py's PEERS
+# Writes $OUT/gpu-tests.log: commit, hash of cuda/, device, and every program's counts. That file goes to docs/gpu-tests.log;
+# a test holds its hash against cuda/.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 out=${OUT:-build-gpu/out}
 mkdir -p "$out"
 bin=${1:-}
 shift
-steps=${*:-check golden selftest clips bench memcheck}
+steps=${*:-check golden selftest clips bench whole sanitize}
 data=${KERN_DATA:-../shared}
 clips=${KERN_CLIPS:-}
 log=$out/gpu-tests.log
@@ -20,8 +26,6 @@ log=$out/gpu-tests.log
 if [ -z "$bin" ] || ldd "$bin/checkkern-native" 2>&1 | grep -q 'not found\|No such'; then
     bin=build-gpu
     { cmake -S tests/kernels -B "$bin" && cmake --build "$bin" -j16; } >"$out/build.txt" 2>&1 || tail -20 "$out/build.txt"
-    git log -1 --format=%h >"$bin/commit" 2>/dev/null
-    tests/kernels/cuda-hash.sh >"$bin/cuda.hash"
 fi
 {
     echo "commit $(cat "$bin/commit")"
@@ -75,9 +79,40 @@ if wanted bench; then
     done
     cat "$out"/bench-sm75.txt "$out"/bench-native.txt
 fi
-if wanted memcheck; then
-    for tool in memcheck racecheck initcheck; do
-        step sanitizer "$tool" 50 compute-sanitizer --tool "$tool" "$bin/checkkern-native"
+whole() { # PATH WEIGHTS ARGUMENT...: a line of gpubench to whole.txt
+    local path=$1 weights=$2
+    shift 2
+    timeout 20 "$bin/gpubench-$path" "$weights" "$@" 2>&1 | tee -a "$out/whole.txt"
+}
+
+if wanted whole; then
+    for weights in "$small" base:11; do
+        for path in native sm75; do
+            whole $path "$weights" fp16
+        done
+        whole native "$weights" fp32
+        whole native "$weights" fp16 --queries 1024
+        whole native "$weights" fp16 --queries 10000 --runs 3
+        whole native "$weights" fp32 --queries 10000 --runs 1
+        whole native "$weights" fp16 --windows
     done
+fi
+if wanted sanitize; then # most of the time is the reference's, on the CPU
+    for tool in memcheck racecheck initcheck synccheck; do
+        (
+            begin=$(date +%s)
+            timeout 110 compute-sanitizer --tool "$tool" "$bin/checkkern-native" >"$out/$tool.txt" 2>&1
+            code=$?
+            echo "$tool: $(grep -E 'ERROR SUMMARY|RACECHECK SUMMARY' "$out/$tool.txt" | tail -n 1)," \
+                "$(grep -E '[0-9]+ passed, [0-9]+ failed' "$out/$tool.txt" | tail -n 1), exit code $code," \
+                "$(($(date +%s) - begin)) s" >>"$log"
+        ) &
+    done
+    wait
+fi
+if [[ " $steps " == *" peers "* ]] && [ -n "${KERN_PEERS:-}" ]; then
+    timeout 200 python3 tests/bench/gpu_peer.py "$KERN_PEERS" "$small" --ours "$bin/gpubench-native=native" \
+        --ours "$bin/gpubench-sm75=sm_75 path" --queries 256 --ways fast,compiled --seconds 100 2>"$out/peers.err" |
+        tee "$out/peers.txt"
 fi
 cat "$log"
