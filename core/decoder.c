@@ -11,12 +11,13 @@
 #include "core/decoder.h"
 #include "core/decoder_parts.h"
 
+#include "core/child.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -87,131 +88,6 @@ enum tt_status tt_decoder_open_path(const char *path, int *fd, struct tt_error *
     return TT_OK;
 }
 
-/* The program beside the running one, or the one that was asked for. path: [PATH_MAX]. */
-static enum tt_status find_program(char *path, const char *wanted, struct tt_error *err)
-{
-    static const char name[] = "tiletrack-decode";
-    ssize_t bytes;
-    char *slash;
-
-    if (wanted) {
-        if (strlen(wanted) >= PATH_MAX)
-            return tt_fail(err, TT_REFUSE, "the decoder program's path is too long");
-        strcpy(path, wanted);
-        return TT_OK;
-    }
-    bytes = readlink("/proc/self/exe", path, PATH_MAX - 1);
-    if (bytes < 0)
-        return tt_fail_errno(err, TT_REFUSE, errno, "/proc/self/exe");
-    path[bytes] = 0;
-    slash = strrchr(path, '/');
-    if (!slash || (size_t)(slash - path) + 1 + sizeof name > PATH_MAX)
-        return tt_fail(err, TT_REFUSE, "cannot tell where tiletrack-decode is: %s", path);
-    strcpy(slash + 1, name);
-    return TT_OK;
-}
-
-/* A shared memory of fixed size. *fd: out, owns; *map: out, owns. */
-static enum tt_status make_ring(int *fd, uint8_t **map, size_t bytes, struct tt_error *err)
-{
-    enum tt_status status = TT_OK;
-    void *mapped;
-    int ring = memfd_create("tiletrack-ring", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-
-    if (ring < 0)
-        return tt_fail_errno(err, tt_status_of_errno(errno), errno, "memfd_create");
-    if (ftruncate(ring, (off_t)bytes) ||
-        fcntl(ring, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)) {
-        status = tt_fail_errno(err, tt_status_of_errno(errno), errno, "size the ring");
-        goto out;
-    }
-    mapped = mmap(NULL, bytes, PROT_READ, MAP_SHARED, ring, 0);
-    if (mapped == MAP_FAILED) {
-        status = tt_fail_errno(err, tt_status_of_errno(errno), errno, "map the ring");
-        goto out;
-    }
-    *fd = ring;
-    *map = mapped;
-out:
-    if (status)
-        close(ring);
-    return status;
-}
-
-/* What the child inherits of the environment: where its libraries are, and the sanitizers' options. */
-static void pick_environment(char **picked, int room)
-{
-    static const char *const names[] = {"LD_LIBRARY_PATH=", "ASAN_OPTIONS=", "UBSAN_OPTIONS="};
-    int n = 0;
-
-    for (char **e = environ; e && *e && n + 1 < room; e++)
-        for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-            if (!strncmp(*e, names[i], strlen(names[i])))
-                picked[n++] = *e;
-    picked[n] = NULL;
-}
-
-/* Above every number that the child's descriptors get, so that dup2 in the child overwrites none of them. */
-static int move_up(int fd)
-{
-    return fcntl(fd, F_DUPFD_CLOEXEC, 2 * TT_CHILD_DESCRIPTORS);
-}
-
-static int add_actions(posix_spawn_file_actions_t *actions, const int *from)
-{
-    static const int to[3] = {TT_CHILD_VIDEO, TT_CHILD_CONTROL, TT_CHILD_RING};
-    int rc = 0;
-
-    for (int fd = 0; !rc && fd <= 2; fd++) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-        if (fd == 2) /* for the sanitizer's report */
-            break;
-#endif
-        rc = posix_spawn_file_actions_addopen(actions, fd, "/dev/null", fd ? O_WRONLY : O_RDONLY, 0);
-    }
-    for (int i = 0; !rc && i < 3; i++)
-        rc = posix_spawn_file_actions_adddup2(actions, from[i], to[i]);
-    return rc ? rc : posix_spawn_file_actions_addclosefrom_np(actions, TT_CHILD_DESCRIPTORS);
-}
-
-/* Starts `program` with the three descriptors as 3, 4 and 5. Returns an errno. */
-static int spawn(pid_t *pid, const char *program, int video, int control, int ring)
-{
-    char *arguments[] = {"tiletrack-decode", "--child", NULL};
-    char *environment[4];
-    int from[3] = {move_up(video), move_up(control), move_up(ring)};
-    posix_spawn_file_actions_t actions;
-    posix_spawnattr_t attributes;
-    sigset_t signals;
-    int rc = errno;
-
-    pick_environment(environment, 4);
-    if (from[0] < 0 || from[1] < 0 || from[2] < 0)
-        goto out;
-    rc = posix_spawn_file_actions_init(&actions);
-    if (rc)
-        goto out;
-    rc = posix_spawnattr_init(&attributes);
-    if (rc)
-        goto out_actions;
-    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
-    sigfillset(&signals);
-    posix_spawnattr_setsigdefault(&attributes, &signals);
-    sigemptyset(&signals);
-    posix_spawnattr_setsigmask(&attributes, &signals);
-    rc = add_actions(&actions, from);
-    if (!rc)
-        rc = posix_spawn(pid, program, &actions, &attributes, arguments, environment);
-    posix_spawnattr_destroy(&attributes);
-out_actions:
-    posix_spawn_file_actions_destroy(&actions);
-out:
-    for (int i = 0; i < 3; i++)
-        if (from[i] >= 0)
-            close(from[i]);
-    return rc;
-}
-
 static enum tt_status send_request(struct tt_decoder *d, struct tt_error *err)
 {
     struct tt_wire_message message;
@@ -228,6 +104,7 @@ static enum tt_status send_request(struct tt_decoder *d, struct tt_error *err)
         .resize = d->options.resize,
         .cpu_seconds = d->options.cpu_seconds,
         .patches = d->wire.patches,
+        .whole = d->wire.whole,
     };
     if (send(d->control, &message, bytes, MSG_NOSIGNAL | MSG_DONTWAIT) != (ssize_t)bytes)
         return tt_fail_errno(err, TT_RETRY_LATER, errno, "send the request to the decoder");
@@ -250,6 +127,8 @@ static size_t ring_bytes(const struct tt_decoder_options *options, enum tt_decod
         return (size_t)options->max_pixels;
     case TT_DECODE_PATCHES:
         return (size_t)TT_CUT_BATCH * TT_CUT_BYTES;
+    case TT_DECODE_WHOLE:
+        return (size_t)options->max_pixels * 3;
     case TT_DECODE_VIDEO:
         break;
     }
@@ -269,20 +148,22 @@ enum tt_status tt_decoder_start(struct tt_decoder **decoder, int fd, const struc
     d->options = options ? *options : TT_DECODER_DEFAULTS;
     d->control = -1;
     d->wire = (struct tt_wire_state){.mask = task == TT_DECODE_MASK,
-                                     .patches = task == TT_DECODE_PATCHES,
+                                     .patches = task == TT_DECODE_PATCHES || task == TT_DECODE_WHOLE,
+                                     .whole = task == TT_DECODE_WHOLE,
                                      .max_pixels = d->options.max_pixels,
                                      .max_frames = d->options.max_frames};
     d->ring_bytes = ring_bytes(&d->options, task);
+    d->wire.ring_bytes = (int64_t)d->ring_bytes;
     if ((status = check_options(&d->options, err)) || (status = check_file(fd, err)) ||
-        (status = find_program(program, d->options.program, err)) ||
-        (status = make_ring(&ring, &d->ring, d->ring_bytes, err)))
+        (status = tt_child_program(program, "tiletrack-decode", d->options.program, err)) ||
+        (status = tt_child_ring(&ring, &d->ring, d->ring_bytes, PROT_READ, err)))
         goto out;
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair)) {
         status = tt_fail_errno(err, tt_status_of_errno(errno), errno, "socketpair");
         goto out;
     }
     d->control = pair[0];
-    rc = spawn(&d->pid, program, fd, pair[1], ring);
+    rc = tt_child_spawn(&d->pid, program, "tiletrack-decode", (const int[]){fd, pair[1], ring});
     if (rc) {
         d->pid = 0;
         status = tt_fail_errno(err, tt_status_of_errno(rc), rc, "start %s", program);
@@ -498,6 +379,17 @@ enum tt_status tt_decoder_open_patches(struct tt_decoder **decoder, int video_fd
                                        const struct tt_decoder_options *options, struct tt_error *err)
 {
     return open_task(decoder, video_fd, options, TT_DECODE_PATCHES, err);
+}
+
+enum tt_status tt_decoder_open_whole(struct tt_decoder **decoder, int video_fd,
+                                     const struct tt_decoder_options *options, struct tt_error *err)
+{
+    return open_task(decoder, video_fd, options, TT_DECODE_WHOLE, err);
+}
+
+const uint8_t *tt_decoder_rgb(const struct tt_decoder *d)
+{
+    return d->wire.whole && d->wire.frames > 0 ? d->ring : NULL;
 }
 
 enum tt_status tt_decoder_read(struct tt_decoder *d, uint8_t *rgb, double *time_s, int wanted, int *got,

@@ -141,6 +141,18 @@ enum tt_status tt_decoder_next(struct tt_decoder *decoder, struct tt_picture *pi
 enum tt_status tt_decoder_cut(struct tt_decoder *decoder, const struct tt_cut_place *places, int count,
                               uint8_t *patches, struct tt_error *err);
 
+/* ---- whole pictures, for who draws into them ---- */
+
+/* As tt_decoder_open, but for tt_decoder_next and tt_decoder_rgb instead of tt_decoder_read; resize counts
+ * for nothing. The child holds one frame. TT_BAD_INPUT also: a frame is displayed larger than max_pixels. */
+enum tt_status tt_decoder_open_whole(struct tt_decoder **decoder, int video_fd,
+                                     const struct tt_decoder_options *options, struct tt_error *err);
+
+/* The frame that tt_decoder_next gave: [height][width][3] RGB as displayed, turned, in the size that
+ * tt_decoder_info says. Borrowed (until the next tt_decoder_next or close); a hostile child may still change
+ * it. NULL: none, or not opened so. */
+const uint8_t *tt_decoder_rgb(const struct tt_decoder *decoder);
+
 /* The child's process id, for tests and logs; 0 once it is reaped. */
 pid_t tt_decoder_pid(const struct tt_decoder *decoder);
 

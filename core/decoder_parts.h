@@ -5,7 +5,7 @@
 #include "core/decoder.h"
 #include "core/decoder_wire.h"
 
-enum tt_decoder_task { TT_DECODE_VIDEO, TT_DECODE_MASK, TT_DECODE_PATCHES };
+enum tt_decoder_task { TT_DECODE_VIDEO, TT_DECODE_MASK, TT_DECODE_PATCHES, TT_DECODE_WHOLE };
 
 struct tt_decoder {
     struct tt_decoder_options options;

@@ -81,7 +81,7 @@ enum tt_status tt_decoder_cut(struct tt_decoder *d, const struct tt_cut_place *p
     struct tt_wire_message message;
     enum tt_status status = earlier_failure(d, err);
 
-    if (!status && (!d->wire.patches || d->wire.frames == 0 || d->wire.over))
+    if (!status && (!d->wire.patches || d->wire.whole || d->wire.frames == 0 || d->wire.over))
         status = tt_fail(err, TT_REFUSE, "there is no frame to cut patches from");
     for (int i = 0; !status && i < count; i++)
         if (places[i].level < 0 || places[i].level >= TT_CUT_LEVELS)

@@ -76,6 +76,12 @@ static bool is_info(const struct tt_video_info *info, int64_t max_pixels)
            is_printed(info->transfer, sizeof info->transfer) && is_printed(info->range, sizeof info->range);
 }
 
+/* A whole picture of the displayed size. */
+static bool fits(const struct tt_video_info *info, int64_t ring_bytes)
+{
+    return (int64_t)info->width * info->height <= ring_bytes / 3;
+}
+
 /* The next frame or picture may have this number and time. */
 static bool is_next(const struct tt_wire_state *state, int64_t index, double time_s)
 {
@@ -92,7 +98,8 @@ static bool is_frame(const struct tt_wire_state *state, const struct tt_wire_fra
 static bool is_picture(const struct tt_wire_state *state, const struct tt_wire_picture *picture)
 {
     return state->patches && state->ordered == 0 && is_next(state, picture->index, picture->time_s) &&
-           is_size(picture->width, picture->height, state->max_pixels);
+           (state->whole ? picture->width == state->width && picture->height == state->height
+                         : is_size(picture->width, picture->height, state->max_pixels));
 }
 
 static bool is_patches(const struct tt_wire_state *state, const struct tt_wire_patches *patches)
@@ -121,7 +128,8 @@ static bool is_expected(const struct tt_wire_state *state, const struct tt_wire_
         return !state->hello;
     case TT_WIRE_INFO:
         return state->hello && !state->info && !state->mask &&
-               is_info(&message->body.info, state->max_pixels);
+               is_info(&message->body.info, state->max_pixels) &&
+               (!state->whole || fits(&message->body.info, state->ring_bytes));
     case TT_WIRE_FRAME:
         return streaming && is_frame(state, &message->body.frame);
     case TT_WIRE_WARNING:
@@ -156,6 +164,8 @@ static void move_on(struct tt_wire_state *state, const struct tt_wire_message *m
         break;
     case TT_WIRE_INFO:
         state->info = true;
+        state->width = message->body.info.width;
+        state->height = message->body.info.height;
         break;
     case TT_WIRE_FRAME:
         state->frames++;

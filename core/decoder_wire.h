@@ -9,15 +9,18 @@
  *     child -> parent   hello warning* info (frame | warning)* (end | error)     a video
  *                       hello warning* (mask | error)                            a mask
  *                       hello warning* info (picture | patches | warning)* (end | error)     patches
+ *                       hello warning* info (picture | warning)* (end | error)     whole pictures
  *
  * Frame n lies in slot n % TT_DECODER_SLOTS of the ring. The child begins with a credit for every slot. With
  * patches the child holds one picture at a time: it cuts what it is ordered to out of it, in the order's
- * order and from the ring's beginning, and decodes the next one at an order of none. The parent trusts
+ * order and from the ring's beginning, and decodes the next one at an order of none. A whole picture lies at
+ * the ring's beginning until then, RGB, as large as info says that it is displayed. The parent trusts
  * nothing: tt_wire_accept is given each packet and refuses what is not exactly this.
  */
 #ifndef TT_CORE_DECODER_WIRE_H
 #define TT_CORE_DECODER_WIRE_H
 
+#include "core/child.h"
 #include "core/decoder.h"
 
 #include <stddef.h>
@@ -25,13 +28,12 @@
 
 enum {
     TT_WIRE_MAGIC = 0x54544431, /* "TTD1" */
-    TT_WIRE_VERSION = 2,
+    TT_WIRE_VERSION = 3,
     TT_WIRE_TEXT_BYTES = 480, /* with the NUL */
     TT_WIRE_MAX_WARNINGS = 64,
 };
 
-/* The child's descriptors; it has no others but 0, 1 and 2, which are /dev/null. */
-enum { TT_CHILD_VIDEO = 3, TT_CHILD_CONTROL = 4, TT_CHILD_RING = 5, TT_CHILD_DESCRIPTORS = 6 };
+enum { TT_CHILD_VIDEO = TT_CHILD_FILE }; /* core/child.h has the child's descriptors */
 
 enum tt_wire_type {
     TT_WIRE_REQUEST = 1,
@@ -58,6 +60,7 @@ struct tt_wire_header {
 struct tt_wire_request {
     int64_t max_pixels, max_frames, memory_bytes, ring_bytes;
     int32_t parent_pid, mask, threads, resize, cpu_seconds, patches;
+    int32_t whole, zero; /* whole: with patches, but the ring holds each picture, whole and as displayed */
 };
 
 struct tt_wire_frame {
@@ -124,8 +127,11 @@ void tt_wire_print(char *field, size_t bytes, const char *text);
 
 /* What the parent knows of the conversation. Begin with {.mask = ..., .patches = ..., .max_...}. */
 struct tt_wire_state {
-    bool mask;    /* a mask was asked for */
-    bool patches; /* patches were */
+    bool mask;             /* a mask was asked for */
+    bool patches;          /* patches were, or whole pictures */
+    bool whole;            /* which of the two */
+    int32_t width, height; /* of whole pictures: info's */
+    int64_t ring_bytes;
     int64_t max_pixels, max_frames;
     bool hello, info, over; /* over: end, error or mask has come */
     int64_t frames;         /* that have come; pictures too */

@@ -45,7 +45,7 @@ static enum tt_status follow_parent(const struct tt_wire_request *request, struc
     return TT_OK;
 }
 
-static enum tt_status set_limits(const struct tt_wire_request *request, struct tt_error *err)
+static enum tt_status set_limits(const struct tt_wire_request *request, bool writes, struct tt_error *err)
 {
     rlim_t cpu = (rlim_t)request->cpu_seconds, memory = (rlim_t)request->memory_bytes;
     void *room;
@@ -64,7 +64,8 @@ static enum tt_status set_limits(const struct tt_wire_request *request, struct t
     };
 
     for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
-        if (WITH_SANITIZER && limits[i].resource == RLIMIT_AS)
+        if ((WITH_SANITIZER && limits[i].resource == RLIMIT_AS) ||
+            (writes && limits[i].resource == RLIMIT_FSIZE))
             continue;
         if (setrlimit(limits[i].resource, &limits[i].limit))
             return tt_fail_errno(err, TT_REFUSE, errno, "limit the decoder's %s", limits[i].name);
@@ -116,13 +117,14 @@ static int allow_freely(scmp_filter_ctx filter)
     return rc;
 }
 
-static int allow_with_conditions(scmp_filter_ctx filter)
+static int allow_with_conditions(scmp_filter_ctx filter, bool writes)
 {
     /* What glibc's pthread_create asks for; any other clone is a process or a namespace. */
     const scmp_datum_t thread = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD |
                                 CLONE_SYSVSEM | CLONE_SETTLS | CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID;
     const scmp_datum_t no_exec = PROT_EXEC;
-    int rc = seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(pread64), 1, ARGUMENT_IS(0, TT_CHILD_VIDEO));
+    int rc = seccomp_rule_add(filter, SCMP_ACT_ALLOW, writes ? SCMP_SYS(pwrite64) : SCMP_SYS(pread64), 1,
+                              ARGUMENT_IS(0, TT_CHILD_FILE));
 
     if (!rc)
         rc = seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(read), 1, ARGUMENT_IS(0, TT_CHILD_CONTROL));
@@ -167,7 +169,7 @@ static int deny_softly(scmp_filter_ctx filter)
     return rc;
 }
 
-static enum tt_status load_filter(struct tt_error *err)
+static enum tt_status load_filter(bool writes, struct tt_error *err)
 {
     scmp_filter_ctx filter = seccomp_init(SCMP_ACT_KILL_PROCESS);
     enum tt_status status = TT_OK;
@@ -180,13 +182,14 @@ static enum tt_status load_filter(struct tt_error *err)
     if (!rc)
         rc = allow_freely(filter);
     if (!rc)
-        rc = allow_with_conditions(filter);
+        rc = allow_with_conditions(filter, writes);
     if (!rc)
         rc = deny_softly(filter);
     if (!rc)
         rc = seccomp_load(filter); /* sets no_new_privs, too */
     if (rc)
-        status = tt_fail_errno(err, TT_REFUSE, -rc, "confine the decoder (seccomp)");
+        status =
+            tt_fail_errno(err, TT_REFUSE, -rc, "confine the %s (seccomp)", writes ? "encoder" : "decoder");
     seccomp_release(filter);
     return status;
 }
@@ -207,7 +210,7 @@ static enum tt_status start_first_thread(struct tt_error *err)
     return rc ? tt_fail_errno(err, TT_RETRY_LATER, rc, "start a thread") : TT_OK;
 }
 
-enum tt_status tt_confine(const struct tt_wire_request *request, struct tt_error *err)
+static enum tt_status confine(const struct tt_wire_request *request, bool writes, struct tt_error *err)
 {
     enum tt_status status = follow_parent(request, err);
 
@@ -216,8 +219,18 @@ enum tt_status tt_confine(const struct tt_wire_request *request, struct tt_error
     if (!status && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
         status = tt_fail_errno(err, TT_REFUSE, errno, "PR_SET_NO_NEW_PRIVS");
     if (!status)
-        status = set_limits(request, err);
+        status = set_limits(request, writes, err);
     if (!status)
-        status = load_filter(err);
+        status = load_filter(writes, err);
     return status;
+}
+
+enum tt_status tt_confine(const struct tt_wire_request *request, struct tt_error *err)
+{
+    return confine(request, false, err);
+}
+
+enum tt_status tt_confine_writer(const struct tt_wire_request *request, struct tt_error *err)
+{
+    return confine(request, true, err);
 }

@@ -16,4 +16,8 @@
  * gone. */
 enum tt_status tt_confine(const struct tt_wire_request *request, struct tt_error *err);
 
+/* For tiletrack-encode: the file may be written (pwrite64 of TT_CHILD_FILE) and not be read; of the request
+ * parent_pid, memory_bytes and cpu_seconds count. */
+enum tt_status tt_confine_writer(const struct tt_wire_request *request, struct tt_error *err);
+
 #endif

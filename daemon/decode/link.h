@@ -9,7 +9,8 @@
 #include "core/decoder_wire.h"
 
 struct tt_link {
-    uint8_t *ring; /* [TT_DECODER_SLOTS][TT_FRAME_BYTES], a mask, or [TT_CUT_BATCH][TT_CUT_BYTES] */
+    uint8_t
+        *ring; /* [TT_DECODER_SLOTS][TT_FRAME_BYTES], a mask, [TT_CUT_BATCH][TT_CUT_BYTES], or a picture */
     size_t ring_bytes;
     int credits; /* slots that may be written */
     int warnings;

@@ -121,30 +121,32 @@ static void set_chroma(struct SwsContext *sws, const AVFrame *frame)
         av_opt_set_int(sws, "src_v_chr_pos", is_top ? 0 : 128, 0);
 }
 
-static int make_sws(struct tt_scaler *s, const AVFrame *frame)
+int tt_colour_converter(struct SwsContext **converter, const AVFrame *frame, const struct tt_colour *colour,
+                        int width, int height, int filter)
 {
-    int filter = s->is_direct ? SWS_AREA : SWS_BILINEAR;
-    const int *matrix = sws_getCoefficients(s->colour.matrix);
+    const int *matrix = sws_getCoefficients(colour->matrix);
+    struct SwsContext *sws = sws_alloc_context();
     int rc;
 
-    s->sws = sws_alloc_context();
-    if (!s->sws)
+    if (!sws)
         return AVERROR(ENOMEM);
-    av_opt_set_int(s->sws, "srcw", frame->width, 0);
-    av_opt_set_int(s->sws, "srch", frame->height, 0);
-    av_opt_set_int(s->sws, "src_format", frame->format, 0);
-    av_opt_set_int(s->sws, "src_range", s->colour.full_range, 0);
-    av_opt_set_int(s->sws, "dstw", s->rgb_width, 0);
-    av_opt_set_int(s->sws, "dsth", s->rgb_height, 0);
-    av_opt_set_int(s->sws, "dst_format", AV_PIX_FMT_RGB24, 0);
-    av_opt_set_int(s->sws, "dst_range", 1, 0);
-    av_opt_set_int(s->sws, "sws_flags", filter | SWS_ACCURATE_RND | SWS_FULL_CHR_H_INT | SWS_FULL_CHR_H_INP,
-                   0);
-    set_chroma(s->sws, frame);
-    rc = sws_init_context(s->sws, NULL, NULL);
-    if (rc < 0)
+    av_opt_set_int(sws, "srcw", frame->width, 0);
+    av_opt_set_int(sws, "srch", frame->height, 0);
+    av_opt_set_int(sws, "src_format", frame->format, 0);
+    av_opt_set_int(sws, "src_range", colour->full_range, 0);
+    av_opt_set_int(sws, "dstw", width, 0);
+    av_opt_set_int(sws, "dsth", height, 0);
+    av_opt_set_int(sws, "dst_format", AV_PIX_FMT_RGB24, 0);
+    av_opt_set_int(sws, "dst_range", 1, 0);
+    av_opt_set_int(sws, "sws_flags", filter | SWS_ACCURATE_RND | SWS_FULL_CHR_H_INT | SWS_FULL_CHR_H_INP, 0);
+    set_chroma(sws, frame);
+    rc = sws_init_context(sws, NULL, NULL);
+    if (rc < 0) {
+        sws_freeContext(sws);
         return rc;
-    sws_setColorspaceDetails(s->sws, matrix, s->colour.full_range, matrix, 1, 0, 1 << 16, 1 << 16);
+    }
+    sws_setColorspaceDetails(sws, matrix, colour->full_range, matrix, 1, 0, 1 << 16, 1 << 16);
+    *converter = sws;
     return 0;
 }
 
@@ -228,7 +230,8 @@ static int prepare(struct tt_scaler *s, const AVFrame *frame)
     if (!s->is_direct && ((rc = make_axis(&s->columns, frame->width, s->resize)) < 0 ||
                           (rc = make_axis(&s->rows, frame->height, s->resize)) < 0))
         return rc;
-    return make_sws(s, frame);
+    return tt_colour_converter(&s->sws, frame, &s->colour, s->rgb_width, s->rgb_height,
+                               s->is_direct ? SWS_AREA : SWS_BILINEAR);
 }
 
 /* Resizes s->rgb along its rows' weights into one line, and that along its columns'. out: [256][256][3] */
@@ -260,10 +263,9 @@ static void resize(struct tt_scaler *s, uint8_t *out)
     }
 }
 
-/* libswscale takes grey for full range, whatever it is told. */
-static void expand_grey(uint8_t *rgb)
+void tt_colour_expand_grey(uint8_t *rgb, size_t samples)
 {
-    for (int i = 0; i < TT_FRAME_BYTES; i++) {
+    for (size_t i = 0; i < samples; i++) {
         int level = ((rgb[i] - 16) * 255 + 109) / 219;
 
         rgb[i] = (uint8_t)(rgb[i] < 16 ? 0 : level > 255 ? 255 : level);
@@ -291,6 +293,6 @@ int tt_scaler_frame(struct tt_scaler *s, const AVFrame *frame, uint8_t *out)
         turn(out, resized, SIZE * 3, &s->orientation);
     }
     if (!s->colour.full_range && av_pix_fmt_desc_get(frame->format)->nb_components <= 2)
-        expand_grey(out);
+        tt_colour_expand_grey(out, TT_FRAME_BYTES);
     return 0;
 }

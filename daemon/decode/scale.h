@@ -36,6 +36,14 @@ bool tt_colour_is_known(const struct tt_colour *colour);
 
 struct SwsContext;
 
+/* What converts frames like this one to RGB of a size, each sample as `colour` means it. *converter: out,
+ * owns (sws_freeContext); a negative AVERROR. filter: SWS_AREA and the like. */
+int tt_colour_converter(struct SwsContext **converter, const AVFrame *frame, const struct tt_colour *colour,
+                        int width, int height, int filter);
+
+/* libswscale takes grey for full range, whatever it is told: makes 16..235 fill 0..255. */
+void tt_colour_expand_grey(uint8_t *rgb, size_t samples);
+
 /* One axis of a resize to 256: output i is the sum of weight[i * most + k] × source first[i] + k, k <
  * count[i]. */
 struct tt_axis {

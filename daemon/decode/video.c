@@ -14,6 +14,7 @@
 #include "daemon/decode/extent.h"
 #include "daemon/decode/patch.h"
 #include "daemon/decode/scale.h"
+#include "daemon/decode/whole.h"
 
 #include <libavutil/display.h>
 #include <libavutil/pixdesc.h>
@@ -34,6 +35,7 @@ struct video {
     AVPacket *packet;
     struct tt_scaler scaler;
     struct tt_cutter cutter; /* instead of the scaler, where patches are wanted */
+    struct tt_whole whole;   /* the same, where whole pictures are */
     struct tt_clock clock;
     int first_width, first_height;
     bool size_changes; /* was said */
@@ -149,6 +151,12 @@ static void warn_of_colour(struct video *v, const struct tt_colour *colour)
                      av_color_transfer_name(transfer));
 }
 
+/* Whole pictures that the ring cannot hold: pixel aspect makes them wider than they are stored. */
+static bool is_too_large(const struct video *v)
+{
+    return v->request->whole && (int64_t)v->whole.width * v->whole.height > (int64_t)v->link->ring_bytes / 3;
+}
+
 /* What the first frame settles. */
 static void send_info(struct video *v)
 {
@@ -185,8 +193,12 @@ static void send_info(struct video *v)
     tt_wire_print(info.matrix, sizeof info.matrix, or_unknown(av_color_space_name(colour.matrix)));
     tt_wire_print(info.transfer, sizeof info.transfer, or_unknown(av_color_transfer_name(f->color_trc)));
     tt_wire_print(info.range, sizeof info.range, colour.full_range ? "pc" : "tv");
+    v->whole.width = info.width;
+    v->whole.height = info.height;
+    v->whole.orientation = v->scaler.orientation;
     warn_of_colour(v, &colour);
-    tt_link_info(v->link, &info);
+    if (!is_too_large(v)) /* or else an error follows */
+        tt_link_info(v->link, &info);
 }
 
 /* Cuts what the parent orders from the frame until it wants the next. */
@@ -201,6 +213,26 @@ static void serve_patches(struct video *v, double time_s)
                 _exit(0);
         tt_link_patches(v->link, order.count);
     }
+}
+
+/* Tells of a picture that lies in the ring, until the parent wants the next. */
+static void serve_whole(struct video *v, double time_s)
+{
+    static struct tt_wire_order order;
+
+    tt_link_picture(v->link, time_s, v->whole.width, v->whole.height);
+    tt_link_order(&order);
+    if (order.count > 0)
+        _exit(0);
+}
+
+/* Into the ring, or where patches are cut from. */
+static int convert(struct video *v, const AVFrame *f)
+{
+    if (v->request->whole)
+        return tt_whole_frame(&v->whole, f, v->link->ring);
+    return v->request->patches ? tt_cutter_frame(&v->cutter, f)
+                               : tt_scaler_frame(&v->scaler, f, tt_link_slot(v->link));
 }
 
 static enum tt_status send_frame(struct video *v, struct tt_error *err)
@@ -226,8 +258,10 @@ static enum tt_status send_frame(struct video *v, struct tt_error *err)
     }
     if (f->decode_error_flags || (f->flags & AV_FRAME_FLAG_CORRUPT))
         v->bad_frames++;
-    rc = v->request->patches ? tt_cutter_frame(&v->cutter, f)
-                             : tt_scaler_frame(&v->scaler, f, tt_link_slot(v->link));
+    if (is_too_large(v))
+        return tt_fail(err, TT_BAD_INPUT, "is displayed in %dx%d, more than %lld pixels (limit max_pixels)",
+                       v->whole.width, v->whole.height, (long long)v->request->max_pixels);
+    rc = convert(v, f);
     if (rc < 0) {
         char what[96];
 
@@ -236,7 +270,9 @@ static enum tt_status send_frame(struct video *v, struct tt_error *err)
         return tt_input_fail(v->input, v->request, rc, what, err);
     }
     time_s = tt_clock_next(&v->clock, has_time, time_s);
-    if (v->request->patches)
+    if (v->request->whole)
+        serve_whole(v, time_s);
+    else if (v->request->patches)
         serve_patches(v, time_s);
     else
         tt_link_frame(v->link, time_s);

@@ -7,7 +7,7 @@ import struct
 import sys
 
 
-def message(kind, body=b"", version=2):
+def message(kind, body=b"", version=3):
     return struct.pack("<IHHII", 0x54544431, version, kind, len(body), 0) + body
 
 
@@ -49,7 +49,7 @@ SEEDS = {
     "retry": (2, HELLO, text(7, 2, b"read the file")),
     "refuse": (2, text(7, 5, b"no seccomp")),
     "late_refuse": (2, HELLO, text(7, 5, b"no seccomp")),
-    "version": (2, message(2, version=3)),
+    "version": (2, message(2, version=4)),
     "full_ring": (0, HELLO, info(), *(frame(n, n) for n in range(49))),
     "backwards": (2, HELLO, info(), frame(0, 1), frame(1, 0)),
     "patches": (128 + 2 * 5, HELLO, info(), picture(0, 0), patches(0, 5), patches(0, 5), text(5, 0, b"a warning"), patches(0, 5)),
