@@ -20,7 +20,7 @@ struct cli_command {
 };
 
 extern const struct cli_command cli_track, cli_plan, cli_selftest, cli_submit, cli_status, cli_retry,
-    cli_cancel, cli_check, cli_report, cli_export;
+    cli_cancel, cli_check, cli_report, cli_export, cli_overlay;
 
 /* Prints "tiletrack COMMAND: text" and where to read more, and returns EXIT_USAGE. */
 int cli_usage_error(const struct cli_command *command, const char *format, ...)
@@ -47,6 +47,8 @@ struct cli_progress {
 void cli_progress_begin(struct cli_progress *progress, bool wanted, const char *label);
 /* expected: frames in the whole video, or 0 where nobody knows. */
 void cli_progress_update(struct cli_progress *progress, int64_t frames, int64_t expected);
+/* Another pass over the same frames begins: rate and time left are of it alone. */
+void cli_progress_again(struct cli_progress *progress);
 /* Takes the bar off the terminal, so that the next line starts clean. */
 void cli_progress_end(struct cli_progress *progress);
 

@@ -41,6 +41,11 @@ void cli_progress_begin(struct cli_progress *progress, bool wanted, const char *
     progress->drawn_ms = 0;
 }
 
+void cli_progress_again(struct cli_progress *progress)
+{
+    progress->start_ms = now_ms();
+}
+
 /* "1:23" or "1:02:03" */
 static void format_time(char *text, size_t bytes, int64_t seconds)
 {

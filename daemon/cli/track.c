@@ -312,6 +312,8 @@ static void print_summary(const char *video, const struct tt_job *job, const str
 
 static void show_progress(void *user, const struct tt_job_progress *progress)
 {
+    if (progress->stage == TT_JOB_REFINING && progress->frames == 0)
+        cli_progress_again(user);
     if (progress->stage >= TT_JOB_TRACKING)
         cli_progress_update(user, progress->frames, progress->expected);
 }

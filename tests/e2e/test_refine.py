@@ -3,20 +3,22 @@
 Scenes are sums of waves, many of them too short for 256x256, that are turned and shifted by known amounts; every frame is
 computed, not resampled, so the truth is exact.
 """
+import contextlib
 import json
 import os
 import pathlib
 import shutil
 import subprocess
+import time
 import unittest
 
 import numpy as np
 
 from daemon_tools import Daemon
 from decode_tools import set_matrix
-from programs import BIN, SHARED, SOURCE, TILETRACK, Folder, main, make_video, run
+from programs import BIN, SHARED, SOURCE, TILETRACK, Folder, main, make_video, run, sanitized
 from test_decode_pixels import ORIENTATIONS
-from worker_tools import STAGES, Worker
+from worker_tools import STAGES, Worker, children
 
 MODEL = SOURCE / "models" / "tiletrack-small.safetensors"
 WIDTH, HEIGHT, FRAMES = 1280, 720, 9
@@ -281,6 +283,31 @@ class Refine(Scene):
         made = self.track(video, queries, "--refine", "native", "--max-frames", 4)
         after, counted = self.errors(made, self.truth(frames=4))
         self.assertLess(np.median(after[counted]), 0.06)
+
+    @unittest.skipIf(sanitized("tiletrack"), "a sanitizer keeps freed memory aside")
+    def test_memory_does_not_depend_on_the_length(self):
+        motion = Motion(0.0005, (0.11, -0.07), 640, 480)
+        one = motion.frames(16)
+        peaks = [self.peaks(make_video(self.folder / f"{times}.mkv", np.tile(one, (times, 1, 1, 1)))) for times in (3, 12)]
+        print("peaks of the program and of its decoders, MB:", peaks)
+        self.assertLess(peaks[1][0] - peaks[0][0], 12)  # the frames themselves are 44 MB more, in grey
+        self.assertLess(peaks[1][1] - peaks[0][1], 4)
+
+    def peaks(self, video):
+        """Largest resident memory in MB of tiletrack, and of the decoders that it starts."""
+        process = subprocess.Popen([TILETRACK, "track", "--device", "cpu", "--threads", "1", "--quiet", "--refine", "native", "--grid",
+                                    "8", "-o", self.folder / "out.npz", video], stdin=subprocess.DEVNULL)  # fmt: skip
+        most = 0
+        while os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+            for child in children(process.pid):
+                with contextlib.suppress(OSError, StopIteration, ValueError):
+                    status = pathlib.Path(f"/proc/{child}/status").read_text().splitlines()
+                    most = max(most, int(next(line for line in status if line.startswith("VmHWM")).split()[1]))
+            time.sleep(0.02)
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        self.assertEqual(process.returncode, 0)
+        return round(usage.ru_maxrss / 1024), round(most / 1024)
 
     @unittest.skipUnless((SHARED / "videos" / "vpf_test_res_change.h264").exists(), "the shared videos are missing")
     def test_size_that_changes_in_the_stream(self):
