@@ -11,7 +11,7 @@
 
 static const struct cli_command *const commands[] = {&cli_track,  &cli_submit, &cli_status, &cli_retry,
                                                      &cli_cancel, &cli_check,  &cli_plan,   &cli_selftest,
-                                                     &cli_report, &cli_export};
+                                                     &cli_report, &cli_export, &cli_overlay};
 enum { COMMANDS = sizeof commands / sizeof commands[0] };
 
 static void print_help(FILE *out)
