@@ -45,7 +45,7 @@ struct kind {
 
 static const struct kind kinds[] = {
     [TT_FP32] = {4, {12544, 12544}, 4, 32, 12544, 4, 2 * TT_CLIP_FRAMES / 32.0, 56, 60480},
-    [TT_FP16] = {2, {27968, 48704}, 2, 16, 29568, 2, 2, 64, 60672},
+    [TT_FP16] = {2, {27968, 48704}, 2, 16, 29568, 2, 2, 64, 64632},
 };
 
 static const struct kind *kind_of(const struct tt_plan *plan)

@@ -149,4 +149,12 @@ __device__ __forceinline__ void tt_mma(float (&c)[4], const uint32_t (&a)[4], ui
     }
 }
 
+/* c[16][8] += a[16][8] · b[8][8] */
+__device__ __forceinline__ void tt_mma_half(float (&c)[4], uint32_t a0, uint32_t a1, uint32_t b)
+{
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a0), "r"(a1), "r"(b));
+}
+
 #endif

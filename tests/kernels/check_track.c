@@ -69,25 +69,36 @@ static float *random_features(size_t n, int channels)
     return x;
 }
 
-static void check_cost_kind(int half, enum tt_k_mma mma)
+/* In FP32, with the arguments of tt_k_cost_f16. */
+static int cost_f32(const struct tt_k_cost *c, enum tt_k_mma mma, void *stream)
 {
-    enum { QUERIES = 5, FRAMES = 3, ROW = 400 };
+    (void)mma;
+    return tt_k_cost_f32(c, stream);
+}
+
+static void check_cost_kind(int half, enum tt_k_mma mma,
+                            int (*cost)(const struct tt_k_cost *, enum tt_k_mma, void *))
+{
+    enum { QUERIES = 19, FRAMES = 3, ROW = 400 };
     float *lo = random_features((size_t)FRAMES * 1024, 256),
           *hi = random_features((size_t)FRAMES * 4096, 128);
     const uint16_t *lo_h = half ? kern_to_half(lo, (size_t)FRAMES * 1024 * 256) : NULL;
     const uint16_t *hi_h = half ? kern_to_half(hi, (size_t)FRAMES * 4096 * 128) : NULL;
     float *q = kern_random(QUERIES * ROW, 0.1f), *xy = random_points(QUERIES);
-    /* queries that match some pixel; the first two at corners, where the window is cut */
-    static const int at[QUERIES] = {0, 4095, 63, 2080, 1000};
+    /* queries that match some pixel; the first at corners and borders, where the window is cut */
+    static const int at[] = {0, 4095, 63, 2080, 1000, 4032, 31 * 64 + 63, 62 * 64 + 31};
     for (int i = 0; i < QUERIES; i++) {
-        const int y = at[i] / 64, x = at[i] % 64, f = i % FRAMES;
+        const int pixel = i < 8 ? at[i] : i * 977 % 4096, y = pixel / 64, x = pixel % 64, f = i % FRAMES;
         memcpy(q + i * ROW, lo + ((size_t)f * 1024 + y / 2 * 32 + x / 2) * 256, 256 * sizeof(float));
-        memcpy(q + i * ROW + 256, hi + ((size_t)f * 4096 + at[i]) * 128, 128 * sizeof(float));
+        memcpy(q + i * ROW + 256, hi + ((size_t)f * 4096 + pixel) * 128, 128 * sizeof(float));
     }
     float *conv = kern_random(18, 0.3f), *occ_w = kern_random(12, 1.0f), *occ_b = kern_random(2, 1.0f);
     for (int i = 0; i < 18; i++)
         conv[i] = fabsf(conv[i]);
-    const int query_frame[QUERIES] = {-1, 0, 2, -1, 1};
+    static const int in_frame[] = {-1, 0, 2, -1, 1};
+    int query_frame[QUERIES];
+    for (int i = 0; i < QUERIES; i++)
+        query_frame[i] = in_frame[i % 5];
     double *want = kern_zeros(sizeof(double) * QUERIES * FRAMES * 4);
     for (int i = 0; i < QUERIES; i++)
         for (int f = 0; f < FRAMES; f++) {
@@ -114,7 +125,7 @@ static void check_cost_kind(int half, enum tt_k_mma mma)
                                 .queries = QUERIES,
                                 .frames = FRAMES,
                                 .row = ROW};
-    KERN_RUN(out, half ? tt_k_cost_f16(&c, mma, NULL) : tt_k_cost_f32(&c, NULL));
+    KERN_RUN(out, cost(&c, mma, NULL));
     kern_verdict(&out, want, QUERIES * FRAMES * 4, 0, 1e-5, 1e-4, "cost %s",
                  half ? mma == TT_MMA_K16 ? "f16 k16" : "f16 k8" : "f32");
     kern_free_all();
@@ -122,12 +133,12 @@ static void check_cost_kind(int half, enum tt_k_mma mma)
 
 void check_cost(void)
 {
-    check_cost_kind(0, TT_MMA_K8);
+    check_cost_kind(0, TT_MMA_K8, cost_f32);
 }
 
 void check_cost_f16(enum tt_k_mma mma)
 {
-    check_cost_kind(1, mma);
+    check_cost_kind(1, mma, tt_k_cost_f16);
 }
 
 static void check_correlate_size(int size, int channels)

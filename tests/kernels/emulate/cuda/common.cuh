@@ -141,4 +141,10 @@ template <bool K16> static inline void tt_mma(float (&c)[4], const uint32_t (&a)
     emulate_mma(c, a, b0, b1);
 }
 
+static inline void tt_mma_half(float (&c)[4], uint32_t a0, uint32_t a1, uint32_t b)
+{
+    const uint32_t a[4] = {a0, a1, 0, 0};
+    emulate_mma(c, a, b, 0);
+}
+
 #endif
