@@ -3,7 +3,8 @@
  * The eight are those of Okabe and Ito (Color Universal Design, 2008) but for black, which hidden in dark
  * pictures, and blue, which is lighter here for the same reason; white takes black's place. Behind them come
  * shades: towards white and towards black in turn, by amounts that split what is left between earlier ones.
- * Speeds have the scale of cividis (Nuñez, Anderton, Renslow, 2018), which looks alike to everybody.
+ * Speeds go from blue over purple and orange to yellow, each step lighter than the one before (as
+ * matplotlib's plasma), which is told apart without red and green.
  */
 #include "core/overlay/parts.h"
 
@@ -43,8 +44,8 @@ struct tt_colour8 tt_overlay_colour(int query)
 
 struct tt_colour8 tt_heat_colour(float heat)
 {
-    static const struct tt_colour8 stops[] = {{0, 34, 78},     {53, 69, 108},   {102, 105, 112},
-                                              {148, 142, 119}, {200, 184, 102}, {254, 232, 56}};
+    static const struct tt_colour8 stops[] = {
+        {40, 30, 160}, {126, 3, 168}, {204, 71, 120}, {248, 149, 64}, {240, 249, 33}};
     const int last = sizeof stops / sizeof stops[0] - 1;
     const float at = (heat < 0 ? 0 : heat > 1 ? 1 : heat) * (float)last;
     const int below = (int)at < last ? (int)at : last - 1;

@@ -87,9 +87,10 @@ static enum tt_status take_frame(struct overlay *o, const struct tt_export *run,
     if (status)
         return status;
     memcpy(canvas.rgb, tt_decoder_rgb(o->decoder), (size_t)canvas.width * (size_t)canvas.height * 3);
-    tt_painter_paint(&o->painter, t, &canvas);
     if (o->sheet_file)
-        tt_sheet_add(&o->sheet, t, &canvas);
+        tt_sheet_add(&o->sheet, t, &canvas, &o->painter);
+    if (o->encoder)
+        tt_painter_paint(&o->painter, t, &canvas);
     return o->encoder ? tt_encoder_put(o->encoder, time_s, err) : TT_OK;
 }
 

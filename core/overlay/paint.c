@@ -1,6 +1,6 @@
 /* core/overlay/paint.c: what one frame looks like.
  *
- * Sizes follow the picture (a point's radius is 0.65 % of its shorter side) and shrink where points lie close
+ * Sizes follow the picture (a point's radius is 0.75 % of its shorter side) and shrink where points lie close
  * together. Everything coloured has a dark rim, so that it stands out from bright and from dark pictures
  * alike. A hidden point is a ring; a tail or an edge of the grid is not drawn where one of its ends is
  * hidden. Fails for want of memory, and as the spilled frames do.
@@ -34,13 +34,17 @@ static float spacing_of(const struct tt_export *run)
     return run->tracks < 4 ? INFINITY : sqrtf((right - left + 1) * (bottom - top + 1) / (float)run->tracks);
 }
 
-static void choose_sizes(struct tt_painter *p)
+static void choose_sizes(struct tt_painter *p, int width, int height)
 {
     const struct tt_export_source *source = p->run->source;
-    const float side = (float)(source->width < source->height ? source->width : source->height);
-    const float spacing = spacing_of(p->run);
+    const float side = (float)(width < height ? width : height);
+    float spacing;
 
-    p->radius = fmaxf(1.8f, fminf(0.0065f * side, 16));
+    p->scale_x = (float)width / (float)source->width;
+    p->scale_y = (float)height / (float)source->height;
+    spacing = spacing_of(p->run) * p->scale_x;
+
+    p->radius = fmaxf(1.8f, fminf(0.0075f * side, 18));
     p->radius = fmaxf(1.2f, fminf(p->radius, 0.24f * spacing));
     p->outline = fmaxf(0.7f, 0.25f * p->radius);
     p->spot = fmaxf(4 * p->radius, fminf(0.75f * spacing, 0.08f * side));
@@ -104,7 +108,7 @@ enum tt_status tt_painter_open(struct tt_painter *painter, const struct tt_expor
     made.kept = calloc((size_t)made.tail_frames * (size_t)run->tracks, sizeof *made.kept);
     if (!made.kept)
         return tt_fail_errno(err, TT_RETRY_LATER, ENOMEM, "drawing tracks");
-    choose_sizes(&made);
+    choose_sizes(&made, run->source->width, run->source->height);
     if (made.style == TT_OVERLAY_GRID)
         status = tt_mesh_make(&made.mesh, run, err);
     if (!status && made.style == TT_OVERLAY_HEAT)
@@ -123,6 +127,14 @@ void tt_painter_close(struct tt_painter *painter)
     *painter = (struct tt_painter){0};
 }
 
+struct tt_painter tt_painter_for(const struct tt_painter *painter, int width, int height)
+{
+    struct tt_painter other = *painter;
+
+    choose_sizes(&other, width, height);
+    return other;
+}
+
 struct tt_track_point *tt_painter_row(const struct tt_painter *p, int64_t frame)
 {
     return p->kept + frame % p->tail_frames * p->run->tracks;
@@ -135,19 +147,29 @@ static struct tt_pen pen_of(const struct tt_painter *p, int track)
     return (struct tt_pen){tt_overlay_colour(p->run->query[track]), 1};
 }
 
-static void paint_point(const struct tt_canvas *canvas, const struct tt_track_point *at, float radius,
-                        float outline, struct tt_pen pen)
+/* size: of a point, 1 as it is. */
+static void paint_point(const struct tt_painter *p, const struct tt_track_point *at, float size,
+                        struct tt_pen pen, const struct tt_canvas *canvas)
 {
     const struct tt_pen rim = {dark, rim_alpha};
-    const float width = fmaxf(1, 0.36f * radius);
+    const float x = at->x * p->scale_x, y = at->y * p->scale_y;
+    const float radius = size * p->radius, outline = size * p->outline, width = fmaxf(1, 0.36f * radius);
 
     if (at->occluded) {
-        tt_draw_ring(canvas, at->x, at->y, radius + outline, width + 2 * outline, rim);
-        tt_draw_ring(canvas, at->x, at->y, radius, width, pen);
+        tt_draw_ring(canvas, x, y, radius + outline, width + 2 * outline, rim);
+        tt_draw_ring(canvas, x, y, radius, width, pen);
     } else {
-        tt_draw_disc(canvas, at->x, at->y, radius + outline, rim);
-        tt_draw_disc(canvas, at->x, at->y, radius, pen);
+        tt_draw_disc(canvas, x, y, radius + outline, rim);
+        tt_draw_disc(canvas, x, y, radius, pen);
     }
+}
+
+static void paint_line(const struct tt_painter *p, const struct tt_track_point *from,
+                       const struct tt_track_point *to, float width, struct tt_pen pen,
+                       const struct tt_canvas *canvas)
+{
+    tt_draw_line(canvas, (const float[]){from->x * p->scale_x, from->y * p->scale_y},
+                 (const float[]){to->x * p->scale_x, to->y * p->scale_y}, width, pen);
 }
 
 /* From the oldest piece to the newest, which is as wide as the point's radius. grow: of the line, for its
@@ -164,8 +186,7 @@ static void paint_tail(const struct tt_painter *p, int64_t frame, int track, flo
         const float fresh = (float)(1 - (now_s - p->run->time_s[t]) / p->tail_s);
 
         if (fresh >= 0 && is_seen(from, to))
-            tt_draw_line(canvas, (const float[]){from->x, from->y}, (const float[]){to->x, to->y},
-                         p->radius * (0.3f + 0.7f * fresh) + grow, pen);
+            paint_line(p, from, to, p->radius * (0.3f + 0.7f * fresh) + grow, pen, canvas);
     }
 }
 
@@ -194,9 +215,22 @@ static void paint_mesh(const struct tt_painter *p, int64_t frame, const struct t
             const struct tt_pen pen = {mix(pen_of(p, a).colour, pen_of(p, b).colour), 1};
 
             if (is_seen(&now[a], &now[b]))
-                tt_draw_line(canvas, (const float[]){now[a].x, now[a].y}, (const float[]){now[b].x, now[b].y},
-                             width + (rim ? p->outline : 0), rim ? (struct tt_pen){dark, rim_alpha} : pen);
+                paint_line(p, &now[a], &now[b], width + (rim ? p->outline : 0),
+                           rim ? (struct tt_pen){dark, rim_alpha} : pen, canvas);
         }
+}
+
+/* Grey and dim, so that only spots have colours. */
+static void fade(const struct tt_canvas *canvas)
+{
+    const size_t pixels = (size_t)canvas->width * (size_t)canvas->height;
+
+    for (uint8_t *at = canvas->rgb, *end = at + 3 * pixels; at < end; at += 3) {
+        const int grey = 54 * at[0] + 183 * at[1] + 19 * at[2];
+
+        for (int c = 0; c < 3; c++)
+            at[c] = (uint8_t)((3 * grey + 256 * at[c]) >> 11);
+    }
 }
 
 static void paint_heat(const struct tt_painter *p, int64_t frame, const struct tt_canvas *canvas)
@@ -204,15 +238,16 @@ static void paint_heat(const struct tt_painter *p, int64_t frame, const struct t
     const struct tt_track_point *now = tt_painter_row(p, frame);
     const struct tt_track_point *before = frame > 0 ? tt_painter_row(p, frame - 1) : now;
 
+    fade(canvas);
     for (int spots = 1; spots >= 0; spots--)
         for (int i = 0; i < p->run->tracks; i++) {
             const double heat = frame > 0 ? speed(p, frame, &before[i], &now[i]) / p->full_speed : 0;
-            const struct tt_pen pen = {tt_heat_colour((float)heat), spots ? 0.75f : 1};
+            const struct tt_pen pen = {tt_heat_colour((float)heat), spots ? 0.85f : 1};
 
             if (!spots)
-                paint_point(canvas, &now[i], 0.6f * p->radius, 0.6f * p->outline, pen);
+                paint_point(p, &now[i], 0.6f, pen, canvas);
             else if (is_seen(&before[i], &now[i]))
-                tt_draw_spot(canvas, now[i].x, now[i].y, p->spot, pen);
+                tt_draw_spot(canvas, now[i].x * p->scale_x, now[i].y * p->scale_y, p->spot, pen);
         }
 }
 
@@ -230,5 +265,5 @@ void tt_painter_paint(const struct tt_painter *p, int64_t frame, const struct tt
     if (p->style == TT_OVERLAY_GRID)
         paint_mesh(p, frame, canvas);
     for (int i = 0; i < p->run->tracks; i++)
-        paint_point(canvas, &now[i], size * p->radius, size * p->outline, pen_of(p, i));
+        paint_point(p, &now[i], size, pen_of(p, i), canvas);
 }

@@ -32,6 +32,7 @@ struct tt_painter {
     const struct tt_export *run;
     enum tt_overlay_style style;
     struct tt_mesh mesh;         /* of style GRID */
+    float scale_x, scale_y;      /* from the video's pixels to the picture's */
     float radius, outline;       /* of a point, pixels */
     float spot;                  /* radius of style HEAT */
     double full_speed;           /* pixels a second: the scale's end, of style HEAT */
@@ -46,6 +47,9 @@ enum tt_status tt_painter_open(struct tt_painter *painter, const struct tt_expor
                                struct tt_error *err);
 void tt_painter_close(struct tt_painter *painter); /* all zero is allowed */
 
+/* The same for a picture of another size; borrows painter's (as long as that is open; it is not closed). */
+struct tt_painter tt_painter_for(const struct tt_painter *painter, int width, int height);
+
 /* Where the points of frame t are to be put before it is painted: [tracks]. */
 struct tt_track_point *tt_painter_row(const struct tt_painter *painter, int64_t frame);
 
@@ -58,15 +62,18 @@ enum { TT_SHEET_CELLS = 12 };
 
 struct tt_sheet {
     struct tt_canvas canvas; /* its rgb is owned */
-    int columns, rows, cell_width, cell_height;
+    struct tt_canvas cell;   /* the same */
+    int columns, rows;
     int64_t frames; /* of the video */
     int cells;
 };
 
 enum tt_status tt_sheet_open(struct tt_sheet *sheet, int width, int height, int64_t frames,
                              struct tt_error *err);
-/* Takes the frame where it is one of those. */
-void tt_sheet_add(struct tt_sheet *sheet, int64_t frame, const struct tt_canvas *picture);
+/* Takes the frame, not painted yet, where it is one of those. Tracks are painted in the cell's size, so that
+ * they are seen. */
+void tt_sheet_add(struct tt_sheet *sheet, int64_t frame, const struct tt_canvas *picture,
+                  const struct tt_painter *painter);
 void tt_sheet_close(struct tt_sheet *sheet); /* all zero is allowed */
 
 #endif
