@@ -21,9 +21,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static const char magic[8] = "TTCHECK1";
+static const char magic[8] = "TTCHECK2";
 
-/* Followed by the estimates, [queries][frames], and the hexadecimal SHA-256 of all before it. */
+/* Followed by the estimates, [queries][47], since when each query is sure, int64 [queries], and the
+ * hexadecimal SHA-256 of all before it. */
 struct state {
     char magic[sizeof magic];
     char identity[TT_SHA256_HEX + 7]; /* zeros behind it: no gap in the structure */
@@ -43,6 +44,17 @@ static enum tt_status name_file(char name[PATH_MAX], const char *path, const cha
 
 /* --- reading ----------------------------------------------------------------------------------------------
  */
+
+/* Bytes of what a state holds of the queries. */
+static size_t rows_bytes(const struct tt_stitch *stitch)
+{
+    return (size_t)stitch->queries * TT_CLIP_FRAMES * sizeof *stitch->held;
+}
+
+static size_t since_bytes(const struct tt_stitch *stitch)
+{
+    return (size_t)stitch->queries * sizeof *stitch->since;
+}
 
 static bool reaches(int fd, int64_t bytes)
 {
@@ -64,13 +76,13 @@ static bool is_checked(const char *bytes, size_t size)
     return memcmp(hex, bytes + size - TT_SHA256_HEX, TT_SHA256_HEX) == 0;
 }
 
-/* The state of this identity: *state and *estimates, which borrows bytes. */
+/* The state of this identity: *state and *estimates, which borrows bytes; the queries' other state follows.
+ */
 static bool understand(const char *bytes, size_t size, const struct tt_stitch *stitch, const char *identity,
                        struct state *state, const char **estimates)
 {
-    size_t rows = (size_t)stitch->queries * TT_CLIP_FRAMES * sizeof *stitch->held;
-
-    if (size != sizeof *state + rows + TT_SHA256_HEX || !is_checked(bytes, size))
+    if (size != sizeof *state + rows_bytes(stitch) + since_bytes(stitch) + TT_SHA256_HEX ||
+        !is_checked(bytes, size))
         return false;
     memcpy(state, bytes, sizeof *state);
     *estimates = bytes + sizeof *state;
@@ -85,8 +97,7 @@ static bool understand(const char *bytes, size_t size, const struct tt_stitch *s
 /* Takes up the state if there is one that fits. */
 static bool take_up(struct tt_stitch *stitch, const char *state_name, const char *identity)
 {
-    size_t most = sizeof(struct state) + TT_SHA256_HEX +
-                  (size_t)stitch->queries * TT_CLIP_FRAMES * sizeof *stitch->held;
+    size_t most = sizeof(struct state) + rows_bytes(stitch) + since_bytes(stitch) + TT_SHA256_HEX;
     const char *estimates;
     struct state state;
     char *bytes = NULL;
@@ -95,7 +106,8 @@ static bool take_up(struct tt_stitch *stitch, const char *state_name, const char
                  understand(bytes, size, stitch, identity, &state, &estimates);
 
     if (found) {
-        memcpy(stitch->held, estimates, (size_t)stitch->queries * TT_CLIP_FRAMES * sizeof *stitch->held);
+        memcpy(stitch->held, estimates, rows_bytes(stitch));
+        memcpy(stitch->since, estimates + rows_bytes(stitch), since_bytes(stitch));
         stitch->first = state.first;
         stitch->frames = state.frames;
         stitch->step = state.step;
@@ -189,8 +201,9 @@ static enum tt_status write_state(struct tt_file *file, const struct tt_stitch *
     tt_sha256_begin(&sha);
     status = write_part(file, &sha, &state, sizeof state, err);
     if (!status)
-        status = write_part(file, &sha, stitch->held,
-                            (size_t)stitch->queries * TT_CLIP_FRAMES * sizeof *stitch->held, err);
+        status = write_part(file, &sha, stitch->held, rows_bytes(stitch), err);
+    if (!status)
+        status = write_part(file, &sha, stitch->since, since_bytes(stitch), err);
     if (status)
         return status;
     tt_sha256_end(&sha, hex);

@@ -3,8 +3,8 @@
  *
  *     PATH.tiles    estimates that are final, as core/window.c spills them
  *     PATH.times    presentation times
- *     PATH.state    how far these are valid, and the newest window's estimates; replaced as a whole, with a
- *                   checksum, after what it speaks of is durable
+ *     PATH.state    how far these are valid, the newest window's estimates, and since when each track is
+ * sure; replaced as a whole, with a checksum, after what it speaks of is durable
  *
  * The state carries an identity: whatever the results depend on, hashed by the caller. A state of another
  * identity, a damaged one, or one whose files are too short is as good as none.

@@ -211,10 +211,11 @@ static enum tt_status prepare_queries(struct tt_run *run, struct tt_error *err)
     run->block = queries_of_block(run);
     run->init = malloc((size_t)run->block * TT_CLIP_FRAMES * sizeof *run->init);
     run->result = malloc((size_t)run->block * TT_CLIP_FRAMES * sizeof *run->result);
-    if (!run->query_xy || !run->query_place || !run->supports || !run->init || !run->result)
+    run->unbroken = malloc((size_t)run->block * sizeof *run->unbroken);
+    if (!run->query_xy || !run->query_place || !run->supports || !run->init || !run->result || !run->unbroken)
         return tt_fail(err, TT_RETRY_LATER, "no memory for %d query points", run->queries.count);
     tt_queries_to_clip(&run->queries, run->info.width, run->info.height, run->query_xy);
-    return TT_OK;
+    return tt_seam_open(&run->seam, run->ops, run->backend, run->block, err);
 }
 
 /* The points lie in frames that the video turned out not to have. */
@@ -337,7 +338,28 @@ static enum tt_status place_queries(struct tt_run *run, const struct tt_window *
     return status;
 }
 
-static enum tt_status track_block(struct tt_run *run, int first, int count, struct tt_error *err)
+/* A block's results in a second try where the tracks are lost. */
+static enum tt_status hold_block(struct tt_run *run, const struct tt_window *window, int first, int count,
+                                 struct tt_error *err)
+{
+    const struct tt_seam_block block = {.queries = count,
+                                        .frames = window->clip.frames,
+                                        .overlap = window->overlap,
+                                        .place = run->query_place + first,
+                                        .unbroken = run->unbroken,
+                                        .known = run->init};
+
+    for (int i = 0; i < count; i++) {
+        int64_t frame = run->queries.points[first + i].frame;
+
+        run->unbroken[i] =
+            frame < window->clip.first_frame && tt_stitch_sure_since(run->stitch, first + i) <= frame;
+    }
+    return tt_seam_hold(run->seam, &block, run->result, err);
+}
+
+static enum tt_status track_block(struct tt_run *run, const struct tt_window *window, int first, int count,
+                                  struct tt_error *err)
 {
     struct tt_track_request request = {
         .queries = count,
@@ -350,6 +372,8 @@ static enum tt_status track_block(struct tt_run *run, int first, int count, stru
     if (tt_stitch_init(run->stitch, first, count, run->init) > 0)
         request.init = run->init;
     status = run->ops->track(run->backend, &request, run->result, err);
+    if (status == TT_OK)
+        status = hold_block(run, window, first, count, err);
     if (status == TT_OK)
         tt_stitch_add(run->stitch, first, count, run->result);
     return status;
@@ -385,7 +409,7 @@ static enum tt_status track_window(struct tt_run *run, const struct tt_window *w
     for (int q = 0; status == TT_OK && q < count; q += run->block) {
         int done = count - q < run->block ? count : q + run->block;
 
-        status = track_block(run, q, done - q, err);
+        status = track_block(run, window, q, done - q, err);
         if (status == TT_OK)
             status =
                 tt_run_go_on(run, TT_JOB_TRACKING, run->frames_tracked + (int64_t)fresh * done / count, err);
@@ -618,6 +642,8 @@ enum tt_status tt_job_run(const struct tt_job *job, const struct tt_backend_ops 
     free(run.supports);
     free(run.init);
     free(run.result);
+    free(run.unbroken);
+    tt_seam_close(run.seam);
     if (run.video_fd >= 0)
         close(run.video_fd);
     return status;

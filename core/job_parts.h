@@ -3,6 +3,7 @@
 #define TT_CORE_JOB_PARTS_H
 
 #include "core/job.h"
+#include "core/seam.h"
 #include "core/sha256.h"
 #include "core/window.h"
 
@@ -31,8 +32,10 @@ struct tt_run {
     int clip_frames;                   /* of a whole window */
     int block;                         /* query points that are tracked at a time */
     struct tt_estimate *init, *result; /* [block][TT_CLIP_FRAMES] */
-    enum tt_job_stage reading;         /* what frames are read for */
-    int64_t frames_read;               /* of the current pass */
+    bool *unbroken;                    /* [block] sure since its query, which lies behind */
+    struct tt_seam *seam;
+    enum tt_job_stage reading; /* what frames are read for */
+    int64_t frames_read;       /* of the current pass */
     int64_t frames_tracked;
 
     bool resumed;           /* from a checkpoint, and the backend does not hold its window's features */

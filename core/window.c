@@ -139,7 +139,11 @@ enum tt_status tt_stitch_new(struct tt_stitch **stitch, int queries, struct tt_e
 
     if (made)
         made->held = malloc((size_t)queries * TT_CLIP_FRAMES * sizeof *made->held);
-    if (!made || !made->held) {
+    if (made)
+        made->since = calloc((size_t)queries, sizeof *made->since);
+    if (!made || !made->held || !made->since) {
+        if (made)
+            free(made->held);
         free(made);
         return tt_fail_errno(err, TT_RETRY_LATER, ENOMEM, "a window of %d tracks", queries);
     }
@@ -191,6 +195,24 @@ static enum tt_status spill(struct tt_stitch *stitch, int frames, struct tt_erro
     return TT_OK;
 }
 
+/* conf > 0.5 */
+static bool is_sure(const struct tt_estimate *e)
+{
+    return (1 + exp((double)e->occlusion)) * (1 + exp((double)e->expected_dist)) < 2;
+}
+
+/* The next `frames` frames of a query's row become final. */
+static void count_sure(struct tt_stitch *stitch, int query, int frames)
+{
+    const struct tt_estimate *row = stitch->held + (size_t)query * TT_CLIP_FRAMES;
+
+    for (int t = frames - 1; t >= 0; t--)
+        if (!is_sure(row + t)) {
+            stitch->since[query] = stitch->first + t + 1;
+            return;
+        }
+}
+
 enum tt_status tt_stitch_check_whole(const struct tt_stitch *stitch, struct tt_error *err)
 {
     if (!stitch->held)
@@ -222,6 +244,7 @@ enum tt_status tt_stitch_begin(struct tt_stitch *stitch, const struct tt_window 
         for (int q = 0; q < s->queries; q++) {
             struct tt_estimate *row = s->held + (size_t)q * TT_CLIP_FRAMES;
 
+            count_sure(s, q, (int)shift);
             memmove(row, row + shift, (size_t)window->overlap * sizeof *row);
         }
         s->slid = shift < s->step;
@@ -245,6 +268,11 @@ int tt_stitch_init(const struct tt_stitch *stitch, int first, int count, struct 
             row[t] = (struct tt_estimate){.x = NAN, .y = NAN};
     }
     return stitch->overlap;
+}
+
+int64_t tt_stitch_sure_since(const struct tt_stitch *stitch, int query)
+{
+    return stitch->since[query];
 }
 
 static float blend(float stitched, float fresh, float weight)
@@ -284,7 +312,9 @@ enum tt_status tt_stitch_finish(struct tt_stitch *stitch, struct tt_error *err)
         return status;
     stitch->finished = stitch->first + stitch->frames;
     free(stitch->held);
+    free(stitch->since);
     stitch->held = NULL;
+    stitch->since = NULL;
     return TT_OK;
 }
 
@@ -368,5 +398,6 @@ void tt_stitch_close(struct tt_stitch *stitch)
     if (stitch->time_fd >= 0)
         close(stitch->time_fd);
     free(stitch->held);
+    free(stitch->since);
     free(stitch);
 }

@@ -18,12 +18,12 @@
  * [1,48). A video shorter than 47 frames is one short window. The length of the video is not known before its
  * end.
  *
- * Stitching. Where a window shares n frames with what is stitched so far (n = window.overlap), its values
- * have the weight (i+1)/(n+1) in the i-th shared frame, i from 0, and the stitched ones the rest; x, y and
- * both logits alike. Where windows overlap by more than half a window that happens to a frame more than once,
- * in the order of the windows. Frames before the start of the newest window are final: they and their times
- * go to files without names, one tile [queries][frames] a window. Memory: queries × 47 estimates, whatever
- * the video's length.
+ * Stitching. (What a window loses is tried once more before it is added: core/seam.h.) Where a window shares
+ * n frames with what is stitched so far (n = window.overlap), its values have the weight (i+1)/(n+1) in the
+ * i-th shared frame, i from 0, and the stitched ones the rest; x, y and both logits alike. Where windows
+ * overlap by more than half a window that happens to a frame more than once, in the order of the windows.
+ * Frames before the start of the newest window are final: they and their times go to files without names, one
+ * tile [queries][frames] a window. Memory: queries × 47 estimates, whatever the video's length.
  */
 #ifndef TT_CORE_WINDOW_H
 #define TT_CORE_WINDOW_H
@@ -91,6 +91,10 @@ enum tt_status tt_stitch_begin(struct tt_stitch *stitch, const struct tt_window 
  * stitched values in the overlap, NaN in x behind it. Must be asked before these queries are added. Returns
  * the number of frames known, 0 for the first window (then tt_track_request.init can be NULL). */
 int tt_stitch_init(const struct tt_stitch *stitch, int first, int count, struct tt_estimate *init);
+
+/* The first of the frames that are sure, conf > 0.5 in core/seam.h's words, without a gap up to the newest
+ * window; that window's first frame where the one before it is not. */
+int64_t tt_stitch_sure_since(const struct tt_stitch *stitch, int query);
 
 /* Adds the window's results [count][clip.frames] of queries first..first+count-1. Blocks must come in order:
  * first is where the block before ended. */

@@ -19,6 +19,7 @@ struct tt_stitch {
     bool slid;                /* the newest window slid back, so it is the last */
     int64_t finished;         /* frames, once finished */
     struct tt_estimate *held; /* [queries][TT_CLIP_FRAMES] */
+    int64_t *since;           /* [queries] tt_stitch_sure_since */
     struct tt_estimate scratch[TT_STITCH_SCRATCH];
 };
 

@@ -8,9 +8,9 @@
  *     init=none | all | sure      what of the stitched track a window begins from: nothing, all of the
  * overlap, or its frames with a confidence above 0.5 (all) blend=ramp | weighed | best   the overlap: linear
  * cross-fade; that, times each side's confidence; each frame from the side that is more confident (ramp)
- *     supports=first | fresh | rescue   what is looked for: the query's own surroundings; those of the
- *                    latest sure frame; those where the query's own give less confidence (first)
- *     sure=X         how confident a frame must be for supports to be taken from it (0.9),
+ *     supports=first | fresh | rescue | seam   what is looked for: the query's own surroundings; those of the
+ *                    latest sure frame; those where the query's own give less confidence; the product's way,
+ * core/seam.h (first) sure=X         how confident a frame must be for supports to be taken from it (0.9),
  *     steady=N       and so many before and behind it (6)
  *     need=X         rescue: windows whose mean confidence is less (0.9)
  *     gain=X         rescue: how much more confident the other supports must be (0.05)
@@ -23,6 +23,7 @@
  * whole video. Fails with a message and 1.
  */
 #include "core/backend.h"
+#include "core/seam.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -32,7 +33,7 @@
 
 enum init { INIT_NONE, INIT_ALL, INIT_SURE };
 enum blend { BLEND_RAMP, BLEND_WEIGHED, BLEND_BEST };
-enum supports { SUPPORTS_FIRST, SUPPORTS_FRESH, SUPPORTS_RESCUE };
+enum supports { SUPPORTS_FIRST, SUPPORTS_FRESH, SUPPORTS_RESCUE, SUPPORTS_SEAM };
 
 struct way {
     const char *name;
@@ -42,7 +43,9 @@ struct way {
     enum supports supports;
     double sure, need, gain;
     int steady;
+    double border;
     bool back, loose;
+    struct tt_seam *seam; /* NULL: not used */
 
     int *starts, windows;         /* first frames of its windows */
     struct tt_estimate *stitched; /* [queries][frames] */
@@ -222,6 +225,28 @@ static void rescue(struct bench *b, struct way *way, const struct tt_estimate *k
     free(supports);
 }
 
+/* The product's way, core/seam.h. */
+static void hold(struct bench *b, struct way *way, const struct tt_estimate *known, int start, int overlap)
+{
+    int length = length_of(b);
+    struct tt_estimate *rows = take((size_t)b->queries * (size_t)length, sizeof *rows);
+    bool *unbroken = take((size_t)b->queries, sizeof *unbroken);
+    const struct tt_seam_block block = {b->queries, length, overlap, b->place, unbroken, rows};
+    struct tt_error err;
+
+    for (int q = 0; q < b->queries; q++) {
+        const struct tt_estimate *row = known + (size_t)q * (size_t)b->frames;
+
+        memcpy(rows + (size_t)q * (size_t)length, row, (size_t)overlap * sizeof *rows);
+        unbroken[q] = b->query_frame[q] < start;
+        for (int t = b->query_frame[q] - start; t < 0; t++)
+            unbroken[q] &= confidence(row + t) > 0.5;
+    }
+    check(tt_seam_hold(way->seam, &block, b->result, &err), &err);
+    free(rows);
+    free(unbroken);
+}
+
 /* Result of a window by the way's supports. */
 static void track_way(struct bench *b, struct way *way, const struct tt_estimate *known, int start, int from,
                       int to)
@@ -247,6 +272,8 @@ static void track_way(struct bench *b, struct way *way, const struct tt_estimate
         return;
     }
     track(b, b->supports, b->result);
+    if (way->supports == SUPPORTS_SEAM)
+        hold(b, way, known + start, start, to);
     if (way->supports == SUPPORTS_RESCUE)
         rescue(b, way, known + start, from, to);
 }
@@ -268,7 +295,8 @@ static void refresh(struct bench *b, struct way *way, const struct tt_estimate *
 
             for (int s = t - way->steady; s <= t + way->steady && steady; s++)
                 steady = s >= 0 && s < length && confidence(e + s - t) > way->sure;
-            if (!steady || !(e->x > 4 && e->x < 252 && e->y > 4 && e->y < 252))
+            if (!steady || !(e->x > way->border && e->x < 256 - way->border && e->y > way->border &&
+                             e->y < 256 - way->border))
                 continue;
             frame[q] = t;
             xy[2 * q] = e->x;
@@ -298,7 +326,7 @@ static void run_window(struct bench *b, struct way *way, struct tt_estimate *kno
 
             *at = t >= from && t < to ? blend(way->blend, at, fresh, (i + 1.0) / (shared + 1.0)) : *fresh;
         }
-    if (way->supports != SUPPORTS_FIRST)
+    if (way->fresh)
         refresh(b, way, known, start, direction);
     way->track_s += seconds() - begun;
 }
@@ -416,7 +444,7 @@ static void parse_switch(struct way *way, const char *text, const char *whole)
 {
     static const char *const inits[] = {"none", "all", "sure", NULL};
     static const char *const blends[] = {"ramp", "weighed", "best", NULL};
-    static const char *const supports[] = {"first", "fresh", "rescue", NULL};
+    static const char *const supports[] = {"first", "fresh", "rescue", "seam", NULL};
 
     if (!strncmp(text, "overlap=", 8))
         way->overlap = atoi(text + 8);
@@ -432,6 +460,8 @@ static void parse_switch(struct way *way, const char *text, const char *whole)
         way->need = atof(text + 5);
     else if (!strncmp(text, "gain=", 5))
         way->gain = atof(text + 5);
+    else if (!strncmp(text, "border=", 7))
+        way->border = atof(text + 7);
     else if (!strncmp(text, "steady=", 7))
         way->steady = atoi(text + 7);
     else if (!strcmp(text, "loose"))
@@ -445,10 +475,17 @@ static void parse_switch(struct way *way, const char *text, const char *whole)
 static void make_way(struct bench *b, struct way *way, char *text)
 {
     int length = length_of(b), start;
+    struct tt_error err;
     char *at = strchr(text, ',');
 
-    *way = (struct way){
-        .name = text, .overlap = 8, .init = INIT_ALL, .sure = 0.9, .need = 0.9, .gain = 0.05, .steady = 6};
+    *way = (struct way){.name = text,
+                        .overlap = 8,
+                        .init = INIT_ALL,
+                        .sure = 0.9,
+                        .need = 0.9,
+                        .gain = 0.05,
+                        .steady = 6,
+                        .border = 4};
     while (at) {
         char *next = strchr(at + 1, ',');
 
@@ -467,8 +504,10 @@ static void make_way(struct bench *b, struct way *way, char *text)
         way->starts[way->windows++] = start;
     if (way->starts[way->windows - 1] + length < b->frames)
         way->starts[way->windows++] = b->frames - length;
+    if (way->supports == SUPPORTS_SEAM)
+        check(tt_seam_open(&way->seam, b->ops, b->backend, b->queries, &err), &err);
     way->stitched = take((size_t)b->queries * (size_t)b->frames, sizeof *way->stitched);
-    if (way->supports != SUPPORTS_FIRST) {
+    if (way->supports == SUPPORTS_FRESH || way->supports == SUPPORTS_RESCUE) {
         way->fresh = take((size_t)b->queries, b->ops->support_bytes);
         memcpy(way->fresh, b->supports, (size_t)b->queries * b->ops->support_bytes);
         way->fresh_frame = take((size_t)b->queries, sizeof *way->fresh_frame);
@@ -549,6 +588,8 @@ int main(int argc, char **argv)
     }
     if (fclose(out))
         die(argv[5], "cannot be written");
+    for (int w = 0; w < b.count; w++)
+        tt_seam_close(b.ways[w].seam);
     b.ops->close(b.backend);
     tt_weights_close(weights);
     return 0;

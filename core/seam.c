@@ -1,0 +1,230 @@
+/* core/seam.c: a second try within a window for the tracks that it loses.
+ *
+ * Invariants: results change only after the backend's last call has succeeded. Candidates stand one behind
+ * the other in arrays of a block's size, in the order of their queries, so the same block gives the same
+ * request.
+ *
+ * Fails: no memory at open; the backend's failures.
+ */
+#include "core/seam.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct tt_seam {
+    const struct tt_backend_ops *ops;
+    struct tt_backend *backend;
+    void *supports;                   /* [block] × support_bytes */
+    int *query, *anchor;              /* [block] of each candidate */
+    bool *left;                       /* [block] rule 2 */
+    float *xy;                        /* [block][2] */
+    struct tt_estimate *init, *again; /* [block][TT_CLIP_FRAMES] */
+};
+
+enum tt_status tt_seam_open(struct tt_seam **seam, const struct tt_backend_ops *ops,
+                            struct tt_backend *backend, int block, struct tt_error *err)
+{
+    struct tt_seam *made = calloc(1, sizeof *made);
+    size_t count = (size_t)block;
+
+    if (made) {
+        *made = (struct tt_seam){.ops = ops, .backend = backend};
+        made->supports = malloc(count * ops->support_bytes);
+        made->query = malloc(count * sizeof *made->query);
+        made->anchor = malloc(count * sizeof *made->anchor);
+        made->left = malloc(count * sizeof *made->left);
+        made->xy = malloc(count * 2 * sizeof *made->xy);
+        made->init = malloc(count * TT_CLIP_FRAMES * sizeof *made->init);
+        made->again = malloc(count * TT_CLIP_FRAMES * sizeof *made->again);
+    }
+    if (!made || !made->supports || !made->query || !made->anchor || !made->left || !made->xy ||
+        !made->init || !made->again) {
+        tt_seam_close(made);
+        return tt_fail_errno(err, TT_RETRY_LATER, ENOMEM, "second tries of %d tracks", block);
+    }
+    *seam = made;
+    return TT_OK;
+}
+
+void tt_seam_close(struct tt_seam *seam)
+{
+    if (!seam)
+        return;
+    free(seam->supports);
+    free(seam->query);
+    free(seam->anchor);
+    free(seam->left);
+    free(seam->xy);
+    free(seam->init);
+    free(seam->again);
+    free(seam);
+}
+
+static double confidence(const struct tt_estimate *e)
+{
+    return 1 / ((1 + exp((double)e->occlusion)) * (1 + exp((double)e->expected_dist)));
+}
+
+static double mean_confidence(const struct tt_estimate *row, int frames)
+{
+    double sum = 0;
+
+    for (int t = 0; t < frames; t++)
+        sum += confidence(row + t);
+    return sum / frames;
+}
+
+static bool is_sure(const struct tt_estimate *e)
+{
+    return confidence(e) > TT_SEAM_SURE;
+}
+
+static bool is_within(float position)
+{
+    return position > TT_SEAM_BORDER && position < TT_CLIP_SIZE - TT_SEAM_BORDER;
+}
+
+/* The latest anchor not before frame `from`; -1: none. */
+static int find_anchor(const struct tt_estimate *row, int frames, int from)
+{
+    int steady = 0; /* sure frames in a row, from the end */
+
+    for (int t = frames - 1; t >= 0; t--) {
+        int middle = t + TT_SEAM_STEADY;
+
+        steady = is_sure(row + t) ? steady + 1 : 0;
+        if (steady > 2 * TT_SEAM_STEADY && middle >= from && is_within(row[middle].x) &&
+            is_within(row[middle].y))
+            return middle;
+    }
+    return -1;
+}
+
+/* The window's row: the result, or what is known where that is more confident. */
+static void join(struct tt_estimate *row, const struct tt_estimate *known, const struct tt_estimate *result,
+                 int frames, int overlap)
+{
+    memcpy(row, result, (size_t)frames * sizeof *row);
+    for (int t = 0; t < overlap; t++)
+        if (confidence(known + t) > confidence(row + t))
+            row[t] = known[t];
+}
+
+static double distance(const struct tt_estimate *a, const struct tt_estimate *b)
+{
+    return hypot((double)a->x - (double)b->x, (double)a->y - (double)b->y);
+}
+
+/* Rule 2: the result is not where the stitched track is and is sure to be. */
+static bool is_left(const struct tt_estimate *known, const struct tt_estimate *result, int overlap)
+{
+    int sure = 0, left = 0;
+
+    for (int t = 0; t < overlap; t++) {
+        if (!is_sure(known + t))
+            continue;
+        sure++;
+        left += confidence(result + t) < 0.5 || !(distance(known + t, result + t) <= TT_SEAM_REACH);
+    }
+    return 2 * sure > overlap && 2 * left > sure;
+}
+
+/* Rules 1 to 4 for one query: the anchor, or -1 where it needs none or has none. row: out, [frames]. */
+static int examine(const struct tt_seam_block *block, int q, const struct tt_estimate *result,
+                   struct tt_estimate *row, bool *left)
+{
+    const struct tt_estimate *known = block->known + (size_t)q * (size_t)block->frames;
+    int anchor, behind;
+
+    *left = block->unbroken[q] && is_left(known, result, block->overlap);
+    join(row, known, result, block->frames, block->overlap);
+    anchor =
+        find_anchor(row, *left ? block->overlap : block->frames, block->place[q] < 0 ? 0 : block->place[q]);
+    behind = anchor + TT_SEAM_STEADY + 1;
+    if (anchor < 0 || behind >= block->frames)
+        return -1;
+    return *left || mean_confidence(row + behind, block->frames - behind) <= TT_SEAM_SURE ? anchor : -1;
+}
+
+/* Gathers the queries that are to be tracked again; returns how many. */
+static int gather(struct tt_seam *seam, const struct tt_seam_block *block, const struct tt_estimate *result)
+{
+    const size_t frames = (size_t)block->frames;
+    int count = 0;
+
+    for (int q = 0; q < block->queries; q++) {
+        struct tt_estimate *row = seam->init + (size_t)count * frames;
+        int anchor = examine(block, q, result + (size_t)q * frames, row, &seam->left[count]);
+
+        if (anchor < 0)
+            continue;
+        seam->query[count] = q;
+        seam->anchor[count] = anchor;
+        seam->xy[2 * count] = row[anchor].x;
+        seam->xy[2 * count + 1] = row[anchor].y;
+        for (int t = 0; t < block->frames; t++)
+            if (t > anchor + TT_SEAM_STEADY || !(confidence(row + t) > 0.5))
+                row[t] = (struct tt_estimate){.x = NAN, .y = NAN};
+        count++;
+    }
+    return count;
+}
+
+static float mix(float before, float behind, float share)
+{
+    return before + share * (behind - before);
+}
+
+/* Rule 5: the second try in place of the row's end, if it is better. */
+static bool take_over(struct tt_estimate *row, const struct tt_estimate *again, int frames, int anchor,
+                      bool left)
+{
+    const int first = anchor - TT_SEAM_STEADY, behind = anchor + TT_SEAM_STEADY + 1, rest = frames - behind;
+    double least = mean_confidence(row + behind, rest) + (left ? -TT_SEAM_LOSS : TT_SEAM_GAIN);
+
+    for (int t = first; t < behind; t++)
+        if (!(distance(row + t, again + t) < TT_SEAM_REACH))
+            return false;
+    if (!(mean_confidence(again + behind, rest) >= least))
+        return false;
+    for (int t = first; t < behind; t++) {
+        float share = (float)(t - first + 1) / (float)(behind - first + 1);
+
+        row[t] = (struct tt_estimate){mix(row[t].x, again[t].x, share), mix(row[t].y, again[t].y, share),
+                                      mix(row[t].occlusion, again[t].occlusion, share),
+                                      mix(row[t].expected_dist, again[t].expected_dist, share)};
+    }
+    memcpy(row + behind, again + behind, (size_t)rest * sizeof *row);
+    return true;
+}
+
+enum tt_status tt_seam_hold(struct tt_seam *seam, const struct tt_seam_block *block,
+                            struct tt_estimate *result, struct tt_error *err)
+{
+    const size_t frames = (size_t)block->frames;
+    struct tt_track_request request = {.queries = gather(seam, block, result),
+                                       .supports = seam->supports,
+                                       .query_frame = seam->anchor,
+                                       .query_xy = seam->xy,
+                                       .init = seam->init};
+    struct tt_estimate row[TT_CLIP_FRAMES];
+    enum tt_status status;
+
+    if (request.queries == 0)
+        return TT_OK;
+    status = seam->ops->sample(seam->backend, request.queries, seam->anchor, seam->xy, seam->supports, err);
+    if (!status)
+        status = seam->ops->track(seam->backend, &request, seam->again, err);
+    if (status)
+        return status;
+    for (int i = 0; i < request.queries; i++) {
+        const size_t at = (size_t)seam->query[i] * frames;
+
+        join(row, block->known + at, result + at, block->frames, block->overlap);
+        if (take_over(row, seam->again + (size_t)i * frames, block->frames, seam->anchor[i], seam->left[i]))
+            memcpy(result + at, row, frames * sizeof *row);
+    }
+    return TT_OK;
+}
