@@ -51,25 +51,32 @@ __device__ __forceinline__ int pitch(int channels)
 __device__ __forceinline__ int position(int r)
 {
     const int px = r / 32, py = r / 16 % 2, i = r % 16;
-    if (i < 9)
-        return (4 * py + i / 3) * SIDE + 4 * px + i % 3;
-    if (i < 12)
-        return 3 * SIDE + 4 * px + i - 9;
-    return i < 15 ? (4 * py + i - 12) * SIDE + 3 : 3 * SIDE + 3;
+    const int own = (4 * py + i / 3) * SIDE + 4 * px + i % 3;
+    const int right = (4 * py + i - 12) * SIDE + 3, below = 3 * SIDE + 4 * px + i - 9;
+    return i < 9 ? own : i < 12 ? below : i < 15 ? right : 3 * SIDE + 3;
 }
 
-/* Rounded, and in an order of channels in which a lane's 16 bytes of a feature are four pairs of k. */
-__device__ __forceinline__ void load_support(unsigned char *to, const float *support, int channels)
+/* Rounded, and in an order of channels in which a lane's 16 bytes of a feature are four pairs of k. N loads
+ * of a thread at a time, of 4 << bits channels. */
+template <int N>
+__device__ __forceinline__ void load_support(unsigned char *to, const float *support, int bits)
 {
-    const int bits = channels == 64 ? 4 : channels == 128 ? 5 : 6; /* of fours of channels */
-#pragma unroll 8
-    for (int i = threadIdx.x; i < 64 << bits; i += 32 * WARPS) {
-        const int r = i >> bits, c = (i & ((1 << bits) - 1)) * 4;
-        const int q = c % 32 / 8, s = c % 8 / 4;
-        const float4 v = tt_load4(support + position(r) * channels + c);
-        unsigned char *at = to + r * pitch(channels) + (c / 32 * 32 + s * 16 + 2 * q) * 2;
-        *reinterpret_cast<uint32_t *>(at) = tt_pack(v.x, v.y);
-        *reinterpret_cast<uint32_t *>(at + 16) = tt_pack(v.z, v.w);
+    const int channels = 4 << bits;
+#pragma unroll 1
+    for (int first = threadIdx.x; first < 64 << bits; first += 32 * WARPS * N) {
+        float4 v[N];
+#pragma unroll
+        for (int k = 0; k < N; k++) {
+            const int i = first + k * 32 * WARPS;
+            v[k] = tt_load4(support + position(i >> bits) * channels + i % (1 << bits) * 4);
+        }
+#pragma unroll
+        for (int k = 0; k < N; k++) {
+            const int i = first + k * 32 * WARPS, c = i % (1 << bits) * 4, q = c % 32 / 8, s = c % 8 / 4;
+            unsigned char *at = to + (i >> bits) * pitch(channels) + (c / 32 * 32 + s * 16 + 2 * q) * 2;
+            *reinterpret_cast<uint32_t *>(at) = tt_pack(v[k].x, v[k].y);
+            *reinterpret_cast<uint32_t *>(at + 16) = tt_pack(v[k].z, v[k].w);
+        }
     }
 }
 

@@ -39,7 +39,11 @@ template <bool K16> __global__ void __launch_bounds__(32 * WARPS, 1) embed(const
     for (int i = 0; i < AHEAD; i++)
         if (i < 2 || l.channels > 64)
             load(b[i], p, i * 32);
-    load_support(support, l.support + (size_t)query * e.row, l.channels);
+    const float *from = l.support + (size_t)query * e.row;
+    if (l.channels == 64)
+        load_support<4>(support, from, 4);
+    else
+        load_support<8>(support, from, l.channels == 128 ? 5 : 6);
     load_scalars(scalars, l);
     if (threadIdx.x < SIDE * FRAMES) /* behind the windows: two elements and six zeros */
         *reinterpret_cast<uint4 *>(shared + threadIdx.x / FRAMES * COLUMN + threadIdx.x % FRAMES * LINE +
