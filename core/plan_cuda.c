@@ -45,7 +45,7 @@ struct kind {
 
 static const struct kind kinds[] = {
     [TT_FP32] = {4, {12544, 12544}, 4, 32, 12544, 4, 2 * TT_CLIP_FRAMES / 32.0, 56, 60480},
-    [TT_FP16] = {2, {27968, 48704}, 2, 16, 29568, 2, 2, 64, 64632},
+    [TT_FP16] = {2, {27968, 50432}, 2, 16, 29568, 2, 2, 64, 64632},
 };
 
 static const struct kind *kind_of(const struct tt_plan *plan)
@@ -250,13 +250,6 @@ static void count(const struct counting *c, enum tt_stage stage, double launches
     c->visit(c->context, &kernel);
 }
 
-/* As cuda/load.c chooses on a T4's path: two thirds of the products that are counted are made. */
-static int is_winograd(const struct tt_plan *plan, int out, int stride, int proj_in)
-{
-    return plan->precision == TT_FP16 && plan->device.shared_bytes <= T4_SHARED && stride == 1 && out > 64 &&
-           !proj_in;
-}
-
 /* `times` 3×3 convolutions, whose output is added to where `add`; with the projection where `proj_in`. */
 static void count_conv(const struct counting *c, int times, int in, int out, int stride, int out_size,
                        int proj_in, int add)
@@ -264,23 +257,18 @@ static void count_conv(const struct counting *c, int times, int in, int out, int
     const double value = kind_of(c->plan)->value, frames = c->plan->frames;
     const double tiles = (c->plan->frames + c->plan->tile.frames - 1) / c->plan->tile.frames;
     const double pixels = (double)out_size * out_size;
-    const int winograd = is_winograd(c->plan, out, stride, proj_in);
-    const int columns = out > 64 && !winograd ? 128 : 64; /* of a block, on 8×16 pixels, 4×32 or 16×16 */
-    const double halo = stride == 2 ? 17.0 * 33 / 512
-                        : winograd  ? 6.0 * 34 / 128
-                        : out > 64  ? 10.0 * 18 / 128
-                                    : 18.0 * 18 / 256;
+    const int columns = out > 64 ? 128 : 64; /* of a block, on 8×16 pixels or 16×16 */
+    const double halo = stride == 2 ? 17.0 * 33 / 512 : out > 64 ? 10.0 * 18 / 128 : 18.0 * 18 / 256;
     const double input = pixels * stride * stride * in * value, output = pixels * out * value * (add ? 2 : 1),
                  proj = pixels * proj_in * value;
 
     count(c, TT_STAGE_BACKBONE, times * tiles, times * frames * 2 * pixels * out * (9.0 * in + proj_in),
           c->plan->tile.frames * (input + output + proj),
           times * frames * (input * halo * (out / columns) + output + proj * (out / columns)),
-          "conv %d: %d -> %d%s%s%s", out_size, in, out, stride == 2 ? " /2" : "",
+          "conv %d: %d -> %d%s%s", out_size, in, out, stride == 2 ? " /2" : "",
           proj_in ? " proj"
           : add   ? " add"
-                  : "",
-          winograd ? " winograd" : "");
+                  : "");
 }
 
 static void count_backbone(const struct counting *c)

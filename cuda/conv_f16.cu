@@ -1,4 +1,4 @@
-/* cuda/conv_f16.cu: 3×3 convolution on tensor cores, FP16 storage, FP32 accumulation.
+/* cuda/conv_f16.cu: 3×3 convolution on a T4's tensor cores (m16n8k8), FP16 storage, FP32 accumulation.
  *
  * Implicit GEMM over NHWC. A block makes 16 × (4·MW) output pixels × 64·NW channels with MW × NW warps of 64
  * × 64 each. Input channels go through shared memory in chunks of CK: the tile with its halo is loaded once,
@@ -114,7 +114,7 @@ __device__ __forceinline__ void load_tile(unsigned char *shared, const __half *i
     }
 }
 
-template <class S, bool K16, bool PROJ>
+template <class S, bool PROJ>
 __global__ void __launch_bounds__(S::THREADS, S::THREADS == 128 ? 2 : 1)
     conv_f16(const struct tt_k_conv_f16 c)
 {
@@ -153,8 +153,8 @@ __global__ void __launch_bounds__(S::THREADS, S::THREADS == 128 ? 2 : 1)
                 const int next = i + 1, kx = next / S::STEPS % 3, down = next / (3 * S::STEPS);
                 weight += 128;
                 tt_load_b(b_next, weight);
-                tt_step_load<K16>(acc, a, b, (down ? below : at) + pixel_at<S>(0, kx) + next % S::STEPS * 32,
-                                  row_tile);
+                tt_step_load<false>(
+                    acc, a, b, (down ? below : at) + pixel_at<S>(0, kx) + next % S::STEPS * 32, row_tile);
                 b = b_next;
             }
         }
@@ -174,7 +174,7 @@ __global__ void __launch_bounds__(S::THREADS, S::THREADS == 128 ? 2 : 1)
                 tt_load_a(a, base + pixel_at<S>(1, 1) + i * 32, row_tile);
                 weight += 128;
                 tt_load_b(b_next, weight);
-                tt_step<K16>(acc, a, b);
+                tt_step<false>(acc, a, b);
                 b = b_next;
             }
         }
@@ -199,12 +199,12 @@ __global__ void __launch_bounds__(S::THREADS, S::THREADS == 128 ? 2 : 1)
     }
 }
 
-template <class S, bool K16> cudaError_t launch(const struct tt_k_conv_f16 *c, void *stream)
+template <class S> cudaError_t launch(const struct tt_k_conv_f16 *c, void *stream)
 {
     if (c->out_size % TW || c->out_size % S::TH || c->out_c % (64 * S::NW) || c->in_c % S::CK ||
         c->proj_c % S::CK || c->in_size != c->out_size * S::STRIDE || (c->proj_c && S::STRIDE != 1))
         return cudaErrorInvalidValue;
-    auto *kernel = c->proj_c ? conv_f16<S, K16, S::STRIDE == 1> : conv_f16<S, K16, false>;
+    auto *kernel = c->proj_c ? conv_f16<S, S::STRIDE == 1> : conv_f16<S, false>;
     const cudaError_t e = tt_shared(kernel, S::BYTES);
     if (e != cudaSuccess)
         return e;
@@ -213,31 +213,10 @@ template <class S, bool K16> cudaError_t launch(const struct tt_k_conv_f16 *c, v
     return cudaGetLastError();
 }
 
-template <bool K16> cudaError_t choose(const struct tt_k_conv_f16 *c, void *stream)
-{
-    switch (c->variant) {
-    case TT_CONV_256x64_C32:
-        return launch<shape<4, 1, 32, 1>, K16>(c, stream);
-    case TT_CONV_256x64_C64:
-        return launch<shape<4, 1, 64, 1>, K16>(c, stream);
-    case TT_CONV_128x128_C32:
-        return launch<shape<2, 2, 32, 1>, K16>(c, stream);
-    case TT_CONV_128x128_C64:
-        return launch<shape<2, 2, 64, 1>, K16>(c, stream);
-    case TT_CONV_S2_128x128_C32:
-        return launch<shape<2, 2, 32, 2>, K16>(c, stream);
-    case TT_CONV_WINOGRAD:
-        return (cudaError_t)tt_k_winograd_f16(c, K16 ? TT_MMA_K16 : TT_MMA_K8, stream);
-    case TT_CONV_VARIANTS:
-        break;
-    }
-    return cudaErrorInvalidValue;
-}
-
 struct tile {
     int pixels, chunk;
 };
-const tile tiles[] = {{256, 32}, {256, 64}, {128, 32}, {128, 64}, {128, 32}, {128, 0}};
+const tile tiles[TT_CONV_VARIANTS] = {{256, 32}, {128, 32}, {128, 32}, {256, 16}, {128, 16}, {128, 16}};
 
 } // namespace
 
@@ -253,5 +232,16 @@ extern "C" int tt_k_conv_f16_tiles(enum tt_k_conv_variant variant, int out_size)
 
 extern "C" int tt_k_conv_f16(const struct tt_k_conv_f16 *c, enum tt_k_mma mma, void *stream)
 {
-    return mma == TT_MMA_K16 ? choose<true>(c, stream) : choose<false>(c, stream);
+    if (mma == TT_MMA_K16)
+        return tt_k_conv_ring_f16(c, stream);
+    switch (c->variant) {
+    case TT_CONV_256x64_C32:
+        return launch<shape<4, 1, 32, 1>>(c, stream);
+    case TT_CONV_128x128_C32:
+        return launch<shape<2, 2, 32, 1>>(c, stream);
+    case TT_CONV_S2_128x128_C32:
+        return launch<shape<2, 2, 32, 2>>(c, stream);
+    default:
+        return cudaErrorInvalidValue;
+    }
 }

@@ -29,8 +29,10 @@ enum {
     OUT = 128,
     STEPS2 = 9 * 64 / 16,
     STEPS3 = 4 * 128 / 16,
-    AHEAD = 3, /* steps for which weights are fetched ahead */
-    SHARED = 8 * N * 16 * 64 * 2
+    AHEAD = 3,                    /* steps for which weights are fetched ahead */
+    EVEN_BYTES = 28 * 8 * N * 64, /* rows of the patches as the first convolution stages them */
+    ODD_BYTES = 21 * 8 * N * 64,
+    MAPS = 8 * N * 16 * 64 * 2
 };
 
 /* Right operands of one step of k: two words of each eight patches. */
@@ -62,11 +64,59 @@ __device__ __forceinline__ void multiply(float (&c)[N][4], const uint4 &w, const
         tt_mma<K16>(c[n], a, b.v[2 * n], b.v[2 * n + 1]);
 }
 
-/* What the even (ODD: odd) rows of the patches give to the 16 positions, in two steps of k. row: this lane's
- * patches at its column. */
+/* 16 bytes to shared memory, behind the program's back. */
+__device__ __forceinline__ void copy_async(unsigned char *to, const __half *from)
+{
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
+                 :
+                 : "r"(tt_shared_address(to)), "l"(from)
+                 : "memory");
+#else
+    *reinterpret_cast<uint4 *>(to) = *reinterpret_cast<const uint4 *>(from);
+#endif
+}
+__device__ __forceinline__ void commit()
+{
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.commit_group;" : : : "memory");
+#else
+#endif
+}
+/* Until all but the latest group are there. */
+__device__ __forceinline__ void wait()
+{
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.wait_group 1;" : : : "memory");
+#else
+#endif
+}
+
+/* Brings the even or odd rows of the block's patches, 32 columns of them, to shared memory: [position][patch]
+ * [32 columns]. patch: of this thread's patch, its eight columns. */
+template <int ODD> __device__ __forceinline__ void bring(unsigned char *to, const __half *patch)
+{
+    enum { VALUES = (ODD ? 3 : 4) * 7, TURNS = (VALUES + 1) / 2 };
+    static_assert(8 * N * 4 * 2 == 32 * WARPS, "two positions a turn");
+    const int second = tt_thread() / 64; /* of the two positions of a turn */
+    patch += second * ROW, to += threadIdx.x * 16;
+#pragma unroll
+    for (int k = 0; k < TURNS; k++) {
+        const int row = 2 * k / 7; /* seven positions; between the turn's two another may begin */
+        const __half *from = patch + (2 * k + (row + ODD) * 7) * ROW;
+        if ((2 * k + 1) / 7 > row)
+            from += second * 7 * ROW;
+        if (VALUES % 2 == 0 || k < TURNS - 1 || !second)
+            copy_async(to + k * 2048, from);
+    }
+}
+
+/* What the even (ODD: odd) rows of the patches give to the 16 positions, in two steps of k. K16: they lie
+ * `here`, in shared memory, and if `more`, what comes after the next is brought there behind them; patch: as
+ * above, of that. K8: row: this lane's patches at its column. */
 template <bool K16, int ODD>
-__device__ __forceinline__ void first_rows(float (&acc)[16][N][4], const __half *const (&row)[N],
-                                           const uint4 *weight)
+__device__ __forceinline__ void first_rows(float (&acc)[16][N][4], unsigned char *here, const __half *patch,
+                                           bool more, const __half *const (&row)[N], const uint4 *weight)
 {
     enum { TAPS = ODD ? 6 : 3, VALUES = (ODD ? 3 : 4) * 7 };
     uint4 w[TAPS][2];
@@ -75,13 +125,19 @@ __device__ __forceinline__ void first_rows(float (&acc)[16][N][4], const __half 
 #pragma unroll
         for (int s = 0; s < 2; s++)
             w[t][s] = __ldg(weight + (((ODD ? t / 3 * 2 : 1) * 3 + t % 3) * 4 + s) * 128);
+    if (K16) {
+        wait();
+        __syncthreads();
+    }
+    const uint4 *column = reinterpret_cast<const uint4 *>(here) + threadIdx.x % 32;
 #pragma unroll
     for (int i = 0; i < VALUES; i++) {
         const int y = i / 7 * 2 + ODD, x = i % 7;
         uint4 u[N];
 #pragma unroll
         for (int n = 0; n < N; n++)
-            u[n] = *reinterpret_cast<const uint4 *>(row[n] + (y * 7 + x) * ROW);
+            u[n] =
+                K16 ? column[(i * N + n) * 32] : *reinterpret_cast<const uint4 *>(row[n] + (y * 7 + x) * ROW);
 #pragma unroll
         for (int s = 0; s < 2; s++) {
             values b;
@@ -95,6 +151,12 @@ __device__ __forceinline__ void first_rows(float (&acc)[16][N][4], const __half 
                     multiply<K16>(acc[oy / 2 * 4 + ox / 2], w[t][s], b);
             }
         }
+    }
+    if (K16) {
+        __syncthreads();
+        if (more)
+            bring<ODD>(here, patch);
+        commit();
     }
 }
 
@@ -216,16 +278,25 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) encode_base(const struct t
     values *maps = reinterpret_cast<values *>(shared) + lane;
     {
         const uint4 *weight = (const uint4 *)(orientation ? e.weight[1] : e.weight[0]) + quarter * 32 + lane;
-        const __half *row[N];
+        const __half *const volume = (const __half *)e.volume + lane % 4 * 8;
+        const __half *row[N], *patch = NULL;
         float acc[16][N][4] = {};
 #pragma unroll
         for (int n = 0; n < N; n++)
-            row[n] = (const __half *)e.volume + lane % 4 * 8 +
-                     (size_t)(orientation * e.rows + min(first + n * 8, e.rows - 1)) * AREA * ROW;
+            row[n] = volume + (size_t)(orientation * e.rows + min(first + n * 8, e.rows - 1)) * AREA * ROW;
+        if (K16) {
+            const int own = min((int)(blockIdx.x * 8 * N + threadIdx.x % 64 / 4), e.rows - 1);
+            patch = volume + (size_t)(orientation * e.rows + own) * AREA * ROW;
+            bring<0>(shared, patch);
+            commit();
+            bring<1>(shared + EVEN_BYTES, patch);
+            commit();
+            patch += 32;
+        }
 #pragma unroll 1
         for (int half = 0; half < 2; half++) {
-            first_rows<K16, 0>(acc, row, weight);
-            first_rows<K16, 1>(acc, row, weight);
+            first_rows<K16, 0>(acc, shared, patch, half == 0, row, weight);
+            first_rows<K16, 1>(acc, shared + EVEN_BYTES, patch, half == 0, row, weight);
             weight += 256;
 #pragma unroll
             for (int n = 0; n < N; n++)
@@ -268,13 +339,14 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) encode_base(const struct t
     }
 }
 
-template <class K> cudaError_t launch(K *kernel, const struct tt_k_encode_base_f16 *e, void *stream)
+template <class K>
+cudaError_t launch(K *kernel, int bytes, const struct tt_k_encode_base_f16 *e, void *stream)
 {
     const dim3 grid(tt_div_up(e->rows, 8 * N), 2);
-    const cudaError_t error = tt_shared(kernel, SHARED);
+    const cudaError_t error = tt_shared(kernel, bytes);
     if (error != cudaSuccess)
         return error;
-    kernel<<<grid, 32 * WARPS, SHARED, (cudaStream_t)stream>>>(*e);
+    kernel<<<grid, 32 * WARPS, bytes, (cudaStream_t)stream>>>(*e);
     return cudaGetLastError();
 }
 
@@ -284,5 +356,6 @@ extern "C" int tt_k_encode_base_f16(const struct tt_k_encode_base_f16 *e, enum t
 {
     if (e->rows < 1 || e->rows > INT_MAX / (2 * AREA * ROW) || e->out_row % 2)
         return cudaErrorInvalidValue;
-    return mma == TT_MMA_K16 ? launch(encode_base<true>, e, stream) : launch(encode_base<false>, e, stream);
+    return mma == TT_MMA_K16 ? launch(encode_base<true>, EVEN_BYTES + ODD_BYTES, e, stream)
+                             : launch(encode_base<false>, MAPS, e, stream);
 }

@@ -133,7 +133,7 @@ void tt_gpu_drop_graphs(struct tt_gpu *gpu);
 enum tt_status tt_gpu_load(struct tt_gpu *gpu, const struct tt_weights *weights, struct tt_error *err);
 
 /* The convolution variant of a layer, which decides how its weights are packed. */
-enum tt_k_conv_variant tt_gpu_conv_variant(enum tt_k_mma mma, int stride, int out_channels, int projection);
+enum tt_k_conv_variant tt_gpu_conv_variant(enum tt_k_mma mma, int stride, int out_channels);
 
 /* network.c: a piece of a slab (NULL while counting), aligned to 256 bytes. */
 void *tt_gpu_take(unsigned char *base, size_t *used, size_t bytes);

@@ -152,23 +152,23 @@ static struct tt_gpu_product product(struct loader *l, int out, int in, int in_p
     return p;
 }
 
-enum tt_k_conv_variant tt_gpu_conv_variant(enum tt_k_mma mma, int stride, int out_channels, int projection)
+enum tt_k_conv_variant tt_gpu_conv_variant(enum tt_k_mma mma, int stride, int out_channels)
 {
+    const int ring = mma == TT_MMA_K16;
+
     if (stride == 2)
-        return TT_CONV_S2_128x128_C32;
+        return ring ? TT_CONV_RING_S2_128x128 : TT_CONV_S2_128x128_C32;
     if (out_channels == 64)
-        return mma == TT_MMA_K16 ? TT_CONV_256x64_C64 : TT_CONV_256x64_C32;
-    if (mma == TT_MMA_K16)
-        return TT_CONV_128x128_C64;
-    return projection ? TT_CONV_128x128_C32 : TT_CONV_WINOGRAD;
+        return ring ? TT_CONV_RING_256x64 : TT_CONV_256x64_C32;
+    return ring ? TT_CONV_RING_128x128 : TT_CONV_128x128_C32;
 }
 
 /* A 3×3 convolution in FP16; proj: its projection's name, or NULL. */
 static void *conv_f16(struct loader *l, int stride, int out, int in, int proj_in, const char *name,
                       const char *proj)
 {
-    int chunk = tt_k_conv_f16_chunk(tt_gpu_conv_variant(l->mma, stride, out, proj_in > 0));
-    size_t n = (size_t)(chunk ? 9 * in + proj_in : 12 * in) * (size_t)out;
+    int chunk = tt_k_conv_f16_chunk(tt_gpu_conv_variant(l->mma, stride, out));
+    size_t n = (size_t)(9 * in + proj_in) * (size_t)out;
     void *host, *device = reserve_packed(l, n, &host);
     float *w, *p = NULL;
 
@@ -178,8 +178,7 @@ static void *conv_f16(struct loader *l, int stride, int out, int in, int proj_in
     if (w && proj)
         p = read_tensor(l, (int64_t)out * proj_in, proj);
     if (w && (p || !proj))
-        check_memory(l, chunk ? tt_pack_conv_f16(host, w, p, out, in, proj_in, chunk)
-                              : tt_pack_winograd_f16(host, w, out, in));
+        check_memory(l, tt_pack_conv_f16(host, w, p, out, in, proj_in, chunk));
     free(w);
     free(p);
     return device;

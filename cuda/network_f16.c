@@ -57,7 +57,7 @@ static int block(struct tt_gpu *gpu, const struct tt_gpu_block *w, const struct 
                               .in_c = in,
                               .out_size = s->out_size,
                               .out_c = out,
-                              .variant = tt_gpu_conv_variant(gpu->mma, in_size / s->out_size, out, 0)};
+                              .variant = tt_gpu_conv_variant(gpu->mma, in_size / s->out_size, out)};
     int error = finish_norm(gpu, &w->norm[0], 0, frames, *chunks, in_size, in);
 
     if (!error)
@@ -68,7 +68,7 @@ static int block(struct tt_gpu *gpu, const struct tt_gpu_block *w, const struct 
     if (error)
         return error;
     c.in = b->h, c.norm = b->norm[1], c.weight = w->conv[1], c.in_size = s->out_size, c.in_c = out;
-    c.variant = tt_gpu_conv_variant(gpu->mma, 1, out, first);
+    c.variant = tt_gpu_conv_variant(gpu->mma, 1, out);
     if (first) {
         c.proj_in = b->x, c.proj_norm = b->norm[0], c.proj_size = in_size, c.proj_c = in, c.out = b->shortcut;
         b->shortcut = b->x, b->x = c.out;

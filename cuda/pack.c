@@ -81,28 +81,6 @@ int tt_pack_conv_f16(uint16_t *packed, const float *weight, const float *project
     return 0;
 }
 
-int tt_pack_winograd_f16(uint16_t *packed, const float *weight, int out_c, int in_c)
-{
-    float *matrix = malloc(sizeof(float) * 12 * (size_t)in_c * out_c);
-    if (!matrix)
-        return -1;
-    float *row = matrix;
-    for (int c0 = 0; c0 < in_c; c0 += 16)
-        for (int column = 0; column < 4; column++)
-            for (int ky = 0; ky < 3; ky++)
-                for (int c = c0; c < c0 + 16; c++, row += out_c)
-                    for (int o = 0; o < out_c; o++) {
-                        const float *g = weight + ((size_t)o * in_c + c) * 9 + ky * 3;
-                        const float outer = g[0] + g[2];
-                        row[o] = column == 0   ? g[0]
-                                 : column == 3 ? g[2]
-                                               : 0.5f * (column == 1 ? outer + g[1] : outer - g[1]);
-                    }
-    tt_pack_matrix_f16(packed, matrix, 12 * in_c, out_c);
-    free(matrix);
-    return 0;
-}
-
 /* The volume's column that k (0..63) of a tap stands for, as the 16 bytes of a lane spread over the steps. */
 static int column_of(int k)
 {

@@ -28,11 +28,6 @@ void tt_pack_left_f16(uint16_t *packed, const float *matrix, int k, int n);
  * (9·in_c + proj_c)·out_c. Returns 0, or -1 without memory. */
 int tt_pack_conv_f16(uint16_t *packed, const float *weight, const float *projection, int out_c, int in_c,
                      int proj_c, int chunk);
-/* weight [out_c][in_c][3][3] for winograd_f16.cu: k runs over chunks of 16 input channels, transformed
- * columns (4), kernel rows, channels. packed: out, 12·in_c·out_c; in_c: a multiple of 16. Returns 0, or -1
- * without memory. */
-int tt_pack_winograd_f16(uint16_t *packed, const float *weight, int out_c, int in_c);
-
 /* weight [64][49][3][3] of base's first encoder convolution, for the volumes of an orientation (0 or 1) as
  * tt_k_correlate_f16 writes them. packed: out, 9·64·64. Returns 0, or -1 without memory. */
 int tt_pack_encoder_base_f16(uint16_t *packed, const float *weight, int orientation);

@@ -12,7 +12,16 @@
 namespace
 {
 
-enum { SIDE = 37, COLUMNS = SIDE * 3, LINE = 240, STEPS = 11, TILE = SIDE * LINE, SUMS = 4 * 64 * 8 };
+enum { SIDE = 37, EIGHTS = 15, LINE = EIGHTS * 16, STEPS = 11, TILE = SIDE * LINE, SUMS = 4 * 64 * 8 };
+
+/* Two of the bytes of x, less 127.5: as 1024 + byte first, which FP16 holds exactly too. */
+__device__ __forceinline__ uint32_t centred(uint32_t x, uint32_t which)
+{
+    const uint32_t u = __byte_perm(x, 0x64646464u, which);
+    const __half2 h = __hsub2(__hsub2(*reinterpret_cast<const __half2 *>(&u), __float2half2_rn(1024.0f)),
+                              __float2half2_rn(127.5f));
+    return *reinterpret_cast<const uint32_t *>(&h);
+}
 
 template <bool K16>
 __global__ void __launch_bounds__(128, 2)
@@ -22,17 +31,22 @@ __global__ void __launch_bounds__(128, 2)
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, half = size / 2, across = half / 16;
     const int oy = blockIdx.x / across * 16, ox = blockIdx.x % across * 16, frame = blockIdx.y;
     rgb += (size_t)frame * size * size * 3;
-#pragma unroll 8
-    for (int i = threadIdx.x; i < SIDE * LINE / 2; i += 128) {
-        const int r = i / (LINE / 2), c = i % (LINE / 2), y = 2 * oy - 2 + r, x = (2 * ox - 2) * 3 + c;
-        float v = 0.0f;
-        if (c < COLUMNS && (unsigned)y < (unsigned)size && (unsigned)x < (unsigned)size * 3)
-            v = (float)rgb[(size_t)y * size * 3 + x] - 127.5f;
-        reinterpret_cast<__half *>(shared)[i] = __float2half_rn(v);
+    /* eight values from two before the tile's first on: rows and their eights begin at multiples of eight */
+    const uint8_t *from8 = rgb + (size_t)(2 * oy - 2) * size * 3 + 6 * ox - 8;
+#pragma unroll 5
+    for (int i = threadIdx.x; i < SIDE * EIGHTS; i += 128) {
+        const int r = i / EIGHTS, c = (i - r * EIGHTS) * 8, y = 2 * oy - 2 + r, x = 6 * ox - 8 + c;
+        const bool there = (unsigned)y < (unsigned)size && (unsigned)x < (unsigned)size * 3;
+        uint2 v = make_uint2(0, 0);
+        if (there)
+            v = *reinterpret_cast<const uint2 *>(from8 + r * size * 3 + c);
+        uint4 h = make_uint4(centred(v.x, 0x4140), centred(v.x, 0x4342), centred(v.y, 0x4140),
+                             centred(v.y, 0x4342));
+        *reinterpret_cast<uint4 *>(shared + r * LINE + c * 2) = there ? h : make_uint4(0, 0, 0, 0);
     }
     __syncthreads();
     /* this lane's pixel column lane / 4 (+ 8), values 2·(lane % 4) of each piece, in the warp's first row */
-    const unsigned char *from = shared + warp * 8 * LINE + lane / 4 * 12 + lane % 4 * 4;
+    const unsigned char *from = shared + 4 + warp * 8 * LINE + lane / 4 * 12 + lane % 4 * 4;
     tt_acc acc = {};
     weight += lane;
 #pragma unroll 1

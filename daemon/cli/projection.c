@@ -3,8 +3,7 @@
  * A T4's tensor cores sustain 24 TFLOP/s, and its memory 256 GB/s. A kernel is as far from the first as its
  * code for sm_75 is from the pure m16n8k8 loop on the card where both were measured, or it is bound by the
  * second: the H200's large L2 hides traffic that a T4 pays, so bytes come from the plan. Kernels without
- * products count by their bytes. Winograd's operations and TFLOP/s are both those of the direct convolution,
- * a third more than it executes: in the time that cancels. This is a projection, and is called one wherever
+ * products count by their bytes. This is a projection, and is called one wherever
  * it is shown.
  */
 #include "daemon/cli/plan.h"
@@ -25,13 +24,13 @@ static const struct {
     {NULL, "conv 128: 64 -> 64 proj", "conv_f16 k8 group 0 256x64 c32"},
     {NULL, "conv 128: 64 -> 64 add", "conv_f16 k8 group 0 256x64 c32 add"},
     {NULL, "conv 64: 64 -> 128 /2", "conv_f16 k8 group 1 /2 /2 128x128 c32"},
-    {NULL, "conv 64: 128 -> 128 winograd", "conv_f16 k8 group 1 winograd"},
+    {NULL, "conv 64: 128 -> 128", "conv_f16 k8 group 1 128x128 c32"},
     {NULL, "conv 64: 128 -> 128 proj", "conv_f16 k8 group 1 128x128 c32"},
-    {NULL, "conv 64: 128 -> 128 add winograd", "conv_f16 k8 group 1 winograd"},
+    {NULL, "conv 64: 128 -> 128 add", "conv_f16 k8 group 1 128x128 c32"},
     {NULL, "conv 32: 128 -> 256 /2", "conv_f16 k8 group 2 /2 /2 128x128 c32"},
-    {NULL, "conv 32: 256 -> 256 winograd", "conv_f16 k8 group 2, 3 winograd"},
+    {NULL, "conv 32: 256 -> 256", "conv_f16 k8 group 2, 3 128x128 c32"},
     {NULL, "conv 32: 256 -> 256 proj", "conv_f16 k8 group 2, 3 128x128 c32"},
-    {NULL, "conv 32: 256 -> 256 add winograd", "conv_f16 k8 group 2, 3 winograd"},
+    {NULL, "conv 32: 256 -> 256 add", "conv_f16 k8 group 2, 3 128x128 c32"},
     {NULL, "first estimate", "cost_f16 k8, 256 queries"},
     {"small", "embed", "embed_f16 k8 three levels, 256 queries"},
     {"base", "correlation 64:128", "correlate_f16 k8 64:128, 256 queries"},

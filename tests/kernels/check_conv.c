@@ -170,8 +170,7 @@ struct f16_shape {
 static void check_partial(struct kern_out *partial, const uint16_t *out, const struct tt_k_conv_f16 *c,
                           int tiles, const char *name)
 {
-    const int size = c->out_size, wide = tt_k_conv_f16_chunk(c->variant) ? 16 : 32, across = size / wide;
-    const int rows = size * size / wide / tiles;
+    const int size = c->out_size, wide = 16, across = size / wide, rows = size * size / wide / tiles;
     const size_t n = (size_t)c->frames * tiles * c->out_c * 2;
     double *want = kern_zeros(n * sizeof(*want));
     for (int f = 0; f < c->frames; f++)
@@ -194,7 +193,7 @@ static void check_conv_f16_shape(const struct f16_shape *s, enum tt_k_mma mma)
     const size_t proj_n = (size_t)FRAMES * proj_size * proj_size * s->proj_c;
     const size_t out_n = (size_t)FRAMES * s->out_size * s->out_size * s->out_c;
     const int chunk = tt_k_conv_f16_chunk(s->variant);
-    const size_t weights = ((size_t)(chunk ? 9 : 12) * s->in_c + s->proj_c) * s->out_c;
+    const size_t weights = ((size_t)9 * s->in_c + s->proj_c) * s->out_c;
     float *in = kern_random(in_n, 1.0f), *proj = kern_random(proj_n, 1.0f), *add = kern_random(out_n, 1.0f);
     float *weight = kern_random((size_t)9 * s->in_c * s->out_c, 1.0f / sqrtf(9.0f * (float)s->in_c));
     float *proj_weight = kern_random((size_t)s->proj_c * s->out_c, 0.1f);
@@ -234,10 +233,7 @@ static void check_conv_f16_shape(const struct f16_shape *s, enum tt_k_mma mma)
     for (size_t i = 0; i < out_n && s->add; i++)
         want[i] += add[i];
     uint16_t *packed = kern_zeros(weights * 2 + 2048);
-    if (chunk)
-        tt_pack_conv_f16(packed, weight, proj_weight, s->out_c, s->in_c, s->proj_c, chunk);
-    else
-        tt_pack_winograd_f16(packed, weight, s->out_c, s->in_c);
+    tt_pack_conv_f16(packed, weight, proj_weight, s->out_c, s->in_c, s->proj_c, chunk);
     const int tiles = tt_k_conv_f16_tiles(s->variant, s->out_size);
     struct kern_out out = kern_output(out_n * 2, NULL);
     struct kern_out partial = kern_output(sizeof(float) * FRAMES * tiles * s->out_c * 2, NULL);
@@ -273,28 +269,37 @@ static void check_conv_f16_shape(const struct f16_shape *s, enum tt_k_mma mma)
 
 void check_conv_f16(enum tt_k_mma mma)
 {
-    static const struct f16_shape shapes[] = {
-        {TT_CONV_256x64_C32, 32, 64, 64, 1, 1, 0, 1},      {TT_CONV_256x64_C32, 16, 64, 128, 1, 1, 64, 0},
-        {TT_CONV_256x64_C64, 32, 64, 64, 1, 1, 0, 1},      {TT_CONV_256x64_C64, 16, 128, 64, 1, 1, 64, 0},
-        {TT_CONV_128x128_C32, 16, 128, 128, 1, 2, 64, 0},  {TT_CONV_128x128_C32, 32, 32, 256, 1, 1, 0, 0},
-        {TT_CONV_128x128_C64, 16, 128, 128, 1, 2, 64, 0},  {TT_CONV_128x128_C64, 16, 64, 128, 1, 1, 0, 1},
-        {TT_CONV_S2_128x128_C32, 16, 64, 128, 2, 1, 0, 0},
-
-        {TT_CONV_WINOGRAD, 32, 64, 64, 1, 1, 0, 1},        {TT_CONV_WINOGRAD, 64, 16, 128, 1, 1, 0, 0},
-        {TT_CONV_WINOGRAD, 32, 48, 64, 1, 1, 0, 0},
+    static const struct f16_shape k8[] = {
+        {TT_CONV_256x64_C32, 32, 64, 64, 1, 1, 0, 1},     {TT_CONV_256x64_C32, 16, 64, 128, 1, 1, 64, 0},
+        {TT_CONV_128x128_C32, 16, 128, 128, 1, 2, 64, 0}, {TT_CONV_128x128_C32, 32, 32, 256, 1, 1, 0, 0},
+        {TT_CONV_128x128_C32, 16, 64, 128, 1, 1, 0, 1},   {TT_CONV_S2_128x128_C32, 16, 64, 128, 2, 1, 0, 0},
     };
-    for (size_t i = 0; i < sizeof(shapes) / sizeof(*shapes); i++)
-        check_conv_f16_shape(&shapes[i], mma);
-    const struct tt_k_conv_f16 bad = {
-        .frames = 1, .in_size = 24, .out_size = 24, .in_c = 64, .out_c = 64, .variant = TT_CONV_256x64_C32};
+    static const struct f16_shape k16[] = {
+        {TT_CONV_RING_256x64, 32, 64, 64, 1, 1, 0, 1},
+        {TT_CONV_RING_256x64, 16, 32, 128, 1, 1, 64, 0},
+        {TT_CONV_RING_128x128, 32, 48, 128, 1, 1, 0, 1},
+        {TT_CONV_RING_128x128, 16, 32, 128, 1, 2, 128, 0},
+        {TT_CONV_RING_128x128, 16, 16, 256, 1, 1, 64, 0},
+        {TT_CONV_RING_S2_128x128, 16, 64, 128, 2, 1, 0, 0},
+        {TT_CONV_RING_S2_128x128, 32, 16, 256, 2, 1, 0, 0},
+    };
+    const int n = mma == TT_MMA_K16 ? sizeof(k16) / sizeof(*k16) : sizeof(k8) / sizeof(*k8);
+    for (int i = 0; i < n; i++)
+        check_conv_f16_shape(mma == TT_MMA_K16 ? &k16[i] : &k8[i], mma);
+    const struct tt_k_conv_f16 bad = {.frames = 1,
+                                      .in_size = 24,
+                                      .out_size = 24,
+                                      .in_c = 64,
+                                      .out_c = 64,
+                                      .variant =
+                                          mma == TT_MMA_K16 ? TT_CONV_RING_256x64 : TT_CONV_256x64_C32};
     kern_refused(tt_k_conv_f16(&bad, mma, NULL), "conv_f16 with 24 pixels a side");
-    const struct tt_k_conv_f16 projection = {.frames = 1,
-                                             .in_size = 32,
-                                             .out_size = 32,
-                                             .in_c = 64,
-                                             .out_c = 64,
-                                             .proj_size = 32,
-                                             .proj_c = 64,
-                                             .variant = TT_CONV_WINOGRAD};
-    kern_refused(tt_k_conv_f16(&projection, mma, NULL), "winograd_f16 with a projection");
+    const struct tt_k_conv_f16 other = {.frames = 1,
+                                        .in_size = 32,
+                                        .out_size = 32,
+                                        .in_c = 64,
+                                        .out_c = 64,
+                                        .variant =
+                                            mma == TT_MMA_K16 ? TT_CONV_256x64_C32 : TT_CONV_RING_256x64};
+    kern_refused(tt_k_conv_f16(&other, mma, NULL), "conv_f16 with the other instruction's variant");
 }

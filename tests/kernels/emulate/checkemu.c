@@ -58,12 +58,14 @@ const char *cudaGetErrorName(cudaError_t error)
 int main(void)
 {
     kern_seed(1);
+    check_conv_f16(TT_MMA_K8);
     check_conv_f16(TT_MMA_K16);
     check_product_f16(TT_MMA_K16);
     check_mlp_f16(TT_MMA_K16);
     check_attend_f16(TT_MMA_K16);
     check_embed_small_f16(TT_MMA_K16);
     check_cost_f16(TT_MMA_K16);
+    check_encode_base_f16(TT_MMA_K8);
     check_encode_base_f16(TT_MMA_K16);
     printf("%d passed, %d failed\n", kern_passed(), kern_failed());
     return kern_failed() != 0;
