@@ -298,7 +298,8 @@ __device__ __forceinline__ void second_conv(const uint2 *from, const uint4 *weig
     for (int s = 0; s < 16; s++) {
         uint4 w[2];
         uint32_t b[TILES][2];
-        load(w, weight + s * UNIT);
+        w[0] = __ldg(weight + s * UNIT); /* which may be loaded before the block's last barrier */
+        w[1] = __ldg(weight + s * UNIT + 32);
 #pragma unroll
         for (int t = 0; t < TILES; t++) {
             const uint2 v = from[(s * TILES + t) * 32];
