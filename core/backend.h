@@ -72,9 +72,9 @@ struct tt_backend_ops {
     enum tt_status (*features)(struct tt_backend *backend, const struct tt_clip *clip, int reuse,
                                struct tt_error *err);
 
-    /* NULL, or takes the clip of the next call of features, and its `reuse`, while the one that is held is
-     * tracked: its pixels are copied before this returns, and on their way to the device afterwards. That
-     * call may also be given another clip. */
+    /* NULL, or takes the clip of the next call of features, and its `reuse`: its pixels go to the device
+     * while the clip that is held is tracked. clip: borrows rgb (until the next track or features returns).
+     * That next call of features may also be given another clip. */
     enum tt_status (*bring)(struct tt_backend *backend, const struct tt_clip *clip, int reuse,
                             struct tt_error *err);
 

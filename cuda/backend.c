@@ -6,13 +6,13 @@
  * other is filled.
  *
  * Two streams. Pixels go to the device on `copies`, a tile of frames at a time, behind the event `consumed`
- * (the backbone has read what was there); the backbone waits for `arrived`. So a clip that bring is given
- * goes over while the present one is tracked. Everything else is queued on the stream of the kernels:
- * supports of a tile of query points, its kernels, its results; the host fills the next tile's memory
- * meanwhile and picks up a tile's results once the next one is queued. features does not wait for what it has
- * queued; an error in it is the next call's. After a status of TT_RESTART_WORKER the context is lost and only
- * close may be called. Device memory that is short is TT_SHRINK_TILE; open can then be tried again with
- * smaller tiles.
+ * (the backbone has read what was there); the backbone waits for `arrived`. A clip that bring is given
+ * is copied and sent once the last tile of query points is queued. Everything else is queued on the stream
+ * of the kernels: supports of a tile of query points, its kernels, its results; the host fills the next
+ * tile's memory meanwhile and picks up a tile's results once the next one is queued. features does not wait
+ * for what it has queued; an error in it is the next call's. After a status of TT_RESTART_WORKER the context
+ * is lost and only close may be called. Device memory that is short is TT_SHRINK_TILE; open can then be tried
+ * again with smaller tiles.
  */
 #include "cuda/backend.h"
 #include "cuda/gpu.h"
@@ -42,7 +42,7 @@ struct tt_backend {
     void *copies;             /* owned, as the events: a stream */
     void *consumed, *arrived; /* the device's pixels, by the backbone; on the device */
     void *rgb_read[2], *finished[2]; /* host.rgb is free again; a tile's results are there */
-    struct tt_clip brought;          /* without pixels; 0 frames: none */
+    struct tt_clip brought;          /* 0 frames: none; no pixels once they are on their way */
     int brought_from;                /* its first frame on the device */
     const atomic_bool *stop;
     char description[512];
@@ -311,22 +311,30 @@ static int smaller(int a, int b)
 static enum tt_status cuda_bring(struct tt_backend *b, const struct tt_clip *clip, int reuse,
                                  struct tt_error *err)
 {
-    const int first = frames_kept(b, reuse);
     enum tt_status status = check_clip(b, clip, reuse, err);
-    int error;
 
     if (status)
         return status;
-    error = begin_pixels(b);
-    for (int f = first, n; f < clip->frames && !error; f += n) {
-        n = smaller(clip->frames - f, b->gpu.frame_tile);
-        error = send_pixels(b, clip->rgb, f, n);
-    }
-    if (error)
-        return tt_gpu_status(error, "pixels", err);
-    b->brought = (struct tt_clip){.frames = clip->frames, .first_frame = clip->first_frame};
-    b->brought_from = first;
+    b->brought = *clip;
+    b->brought_from = frames_kept(b, reuse);
     return TT_OK;
+}
+
+/* Sends the pixels that bring was given, if they are still here. A cudaError_t. */
+static int send_brought(struct tt_backend *b)
+{
+    const struct tt_clip clip = b->brought;
+    int error;
+
+    if (!clip.frames || !clip.rgb)
+        return 0;
+    b->brought.rgb = NULL;
+    error = begin_pixels(b);
+    for (int f = b->brought_from, n; f < clip.frames && !error; f += n) {
+        n = smaller(clip.frames - f, b->gpu.frame_tile);
+        error = send_pixels(b, clip.rgb, f, n);
+    }
+    return error;
 }
 
 /* rgb: NULL where the pixels are on their way. A cudaError_t. */
@@ -363,8 +371,10 @@ static enum tt_status cuda_features(struct tt_backend *b, const struct tt_clip *
         status = tt_fail(err, TT_REFUSE, "cuda: this clip was not brought before");
     if (status)
         return status;
+    error = clip->rgb ? 0 : send_brought(b);
     b->brought.frames = 0;
-    error = queue_features(b, clip->rgb, first, clip->frames);
+    if (!error)
+        error = queue_features(b, clip->rgb, first, clip->frames);
     b->frames = 0;
     if (error || stopped(b))
         status = finish(b, error, "features", err);
@@ -479,12 +489,16 @@ static enum tt_status cuda_track(struct tt_backend *b, const struct tt_track_req
             b->tile ^= 1;
             error = queue_tile(b, r, queued, n, (size_t)r->queries * (size_t)frames);
             queued += n;
+            if (!error && queued == r->queries)
+                error = send_brought(b);
         }
         if (!error && (queued - done > tile || !n)) {
             error = pick_up(b, n ? b->tile ^ 1 : b->tile, before, result + (size_t)done * (size_t)frames);
             done += before;
         }
     }
+    if (b->brought.rgb) /* borrowed no longer */
+        b->brought.frames = 0;
     status = error || stopped(b) ? finish(b, error, "track", err) : TT_OK;
     return !status && stopped(b) ? tt_fail(err, TT_INTERRUPTED, "cuda: stopped") : status;
 }

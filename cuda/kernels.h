@@ -36,7 +36,7 @@ struct tt_k_conv_f32 {
     float *out;          /* [frames][out_h][out_w][out_c] */
     int frames, in_h, in_w, in_c; /* in_c: a multiple of 8 */
     int out_h, out_w, out_c;      /* out_c: a multiple of 64 */
-    int kernel, stride, pad;      /* pad: rows above and columns left; what lies outside is zero */
+    int kernel, stride, pad;      /* at most 5; rows above and columns left of zeros */
     int gelu;                     /* exact (erf) GELU behind the bias */
 };
 int tt_k_conv_f32(const struct tt_k_conv_f32 *conv, void *stream);

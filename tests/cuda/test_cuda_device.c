@@ -283,13 +283,13 @@ static void stop_tracking(struct tracking *t)
     free(t->result);
 }
 
-/* Pixels go over on a stream of their own: behind the backbone that reads those before them, not behind the
- * tracking; and the next backbone waits for them. */
+/* Pixels go over on a stream of their own: behind the backbone that reads those before them, while tiles of
+ * query points are computed; and the next backbone waits for them. */
 static void brings_the_next_clip_while_one_is_tracked(void **state)
 {
-    int frame[4] = {0}, at = 0, track, features;
+    int frame[4] = {0}, at = 0, queued, features;
     float xy[8] = {0};
-    const struct fake_step *first, *consumed, *wait, *arrived = NULL, *pixels;
+    const struct fake_step *first, *consumed, *wait, *arrived = NULL, *pixels, *done;
     const void *kernels;
     struct tracking t;
     struct tt_error err;
@@ -304,10 +304,15 @@ static void brings_the_next_clip_while_one_is_tracked(void **state)
     assert_ptr_not_equal(kernels, first->stream);
     consumed = next_step(&at, FAKE_RECORD, 0, kernels);
     assert_non_null(consumed);
-    fake.steps = at;
+    queued = at = fake.steps;
     assert_int_equal(tt_backend_cuda.bring(t.backend, &t.next, 2, &err), TT_OK);
+    assert_int_equal(tt_backend_cuda.track(t.backend, &t.request, t.result, &err), TT_OK);
+    features = fake.steps;
+    for (int pass = 0; pass < TT_REFINEMENTS; pass++)
+        assert_non_null(next_step(&queued, FAKE_STAGE, TT_GPU_REFINE, kernels));
     wait = next_step(&at, FAKE_WAIT, 0, first->stream);
     assert_ptr_equal(wait->event, consumed->event);
+    assert_true(at > queued);
     for (int i = 0; i < 2; i++) { /* 8 frames: two are kept */
         pixels = next_step(&at, FAKE_COPY, 0, first->stream);
         assert_true(is_pixels(pixels) && pixels->bytes == 4 * TT_FRAME_BYTES);
@@ -315,11 +320,11 @@ static void brings_the_next_clip_while_one_is_tracked(void **state)
         assert_true((const char *)pixels->from - (2 + 4 * i) * TT_FRAME_BYTES != first->from);
         arrived = next_step(&at, FAKE_RECORD, 0, first->stream);
     }
-    track = fake.steps;
-    assert_int_equal(tt_backend_cuda.track(t.backend, &t.request, t.result, &err), TT_OK);
-    features = fake.steps;
-    for (int i = track; i < features; i++) /* nothing of tracking waits for the pixels */
-        assert_true(fake.step[i].kind != FAKE_WAIT && fake.step[i].stream != first->stream);
+    done = next_step(&queued, FAKE_RECORD, 0, kernels); /* of the first tile's results */
+    for (int i = queued; i < at; i++)                   /* the host has not waited for them */
+        assert_ptr_not_equal(fake.step[i].event, done->event);
+    for (int i = 0; i < features; i++) /* nor anything of tracking for the pixels */
+        assert_true(i < queued || fake.step[i].kind != FAKE_WAIT || fake.step[i].stream == first->stream);
     t.next.rgb = NULL;
     assert_int_equal(tt_backend_cuda.features(t.backend, &t.next, 2, &err), TT_OK);
     at = features;
