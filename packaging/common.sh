@@ -9,9 +9,10 @@ packages_build="gcc libc6-dev cmake ninja-build pkg-config libavformat-dev libav
 # To measure and draw the demo clip's tracks.
 packages_demo="ffmpeg python3 python3-numpy python3-pil"
 # To run every test: a second compiler and its formatter, a tracer, a file system with quotas, a journal, readers of
-# manual pages and of JSON, the baseline (Lucas-Kanade), the library that writes real checkpoints.
+# manual pages and of JSON, the baseline (Lucas-Kanade), the library that writes real checkpoints; what makes Debian packages
+# and a machine that boots with them.
 packages_test="clang clang-format libclang-rt-14-dev binutils strace btrfs-progs systemd mandoc jq python3-opencv
-    python3-torch"
+    python3-torch debhelper dpkg-dev fakeroot lintian debootstrap systemd-container"
 
 say()
 {
