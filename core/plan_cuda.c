@@ -16,6 +16,7 @@
 #include "core/clip.h"
 #include "core/plan_parts.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <string.h>
 
@@ -25,6 +26,7 @@ enum {
     LARGEST_QUERIES = 4096,
     MAP_VALUES = 128 * 128 * 64, /* the backbone's largest map */
     TOKEN = 864,                 /* values of a row of the mixer's input, padded */
+    FIRST_MAP_BLOCKS = 64,       /* of a convolution, of a frame's largest map */
     PRODUCT_ROWS = 96,           /* of the mixer's products on a multiprocessor: two blocks of 48 */
 };
 
@@ -151,10 +153,9 @@ static void choose(struct tt_plan *plan, const struct tt_model_shape *shape, str
 {
     const struct kind *k = kind_of(plan);
     const int64_t cache = plan->device.l2_bytes * 3 / 4;
-    int64_t frames =
-        larger(cache / (2 * MAP_VALUES * k->value),
-               slots(plan, k->conv_shared[plan->device.shared_bytes > T4_SHARED], k->conv_blocks) /
-                   k->small_map_blocks);
+    const int64_t conv_slots =
+        slots(plan, k->conv_shared[plan->device.shared_bytes > T4_SHARED], k->conv_blocks);
+    int64_t frames = larger(cache / (2 * MAP_VALUES * k->value), conv_slots / k->small_map_blocks);
     const int64_t wave = larger((int64_t)plan->device.units * PRODUCT_ROWS / TT_CLIP_FRAMES, 1);
     int64_t queries = larger(cache / hidden_bytes(plan, shape), wave);
     int64_t volumes =
@@ -163,6 +164,12 @@ static void choose(struct tt_plan *plan, const struct tt_model_shape *shape, str
 
     plan->tile.frames = wanted.frames ? tt_plan_between(wanted.frames, 1, TT_CLIP_FRAMES)
                                       : even(TT_CLIP_FRAMES, larger(frames, 1));
+    /* what its first group's convolutions hand on stays in L2, where enough blocks for the device do */
+    plan->first_frames =
+        even(plan->tile.frames, cache / (2 * MAP_VALUES * k->value) * FIRST_MAP_BLOCKS >= conv_slots &&
+                                        plan->precision == TT_FP16
+                                    ? cache / (2 * MAP_VALUES * k->value)
+                                    : plan->tile.frames);
     plan->tile.queries =
         tt_plan_between(wanted.queries ? wanted.queries : queries / wave * wave, 1, LARGEST_QUERIES);
     volumes =
@@ -250,12 +257,20 @@ static void count(const struct counting *c, enum tt_stage stage, double launches
     c->visit(c->context, &kernel);
 }
 
+/* That a launch of the backbone takes whose output has this size. */
+static double frames_at_once(const struct tt_plan *plan, int out_size)
+{
+    return out_size == tt_resnet_groups[0].out_size && plan->first_frames < plan->tile.frames
+               ? plan->first_frames
+               : plan->tile.frames;
+}
+
 /* `times` 3×3 convolutions, whose output is added to where `add`; with the projection where `proj_in`. */
 static void count_conv(const struct counting *c, int times, int in, int out, int stride, int out_size,
                        int proj_in, int add)
 {
     const double value = kind_of(c->plan)->value, frames = c->plan->frames;
-    const double tiles = (c->plan->frames + c->plan->tile.frames - 1) / c->plan->tile.frames;
+    const double at_once = frames_at_once(c->plan, out_size), tiles = ceil(frames / at_once);
     const double pixels = (double)out_size * out_size;
     const int columns = out > 64 ? 128 : 64; /* of a block, on 8×16 pixels or 16×16 */
     const double halo = stride == 2 ? 17.0 * 33 / 512 : out > 64 ? 10.0 * 18 / 128 : 18.0 * 18 / 256;
@@ -263,7 +278,7 @@ static void count_conv(const struct counting *c, int times, int in, int out, int
                  proj = pixels * proj_in * value;
 
     count(c, TT_STAGE_BACKBONE, times * tiles, times * frames * 2 * pixels * out * (9.0 * in + proj_in),
-          c->plan->tile.frames * (input + output + proj),
+          at_once * (input + output + proj),
           times * frames * (input * halo * (out / columns) + output + proj * (out / columns)),
           "conv %d: %d -> %d%s%s", out_size, in, out, stride == 2 ? " /2" : "",
           proj_in ? " proj"
@@ -276,22 +291,22 @@ static void count_backbone(const struct counting *c)
     const double value = kind_of(c->plan)->value, frames = c->plan->frames, map = 128 * 128 * 64 * value;
     const double tiles = (c->plan->frames + c->plan->tile.frames - 1) / c->plan->tile.frames;
 
-    count(c, TT_STAGE_BACKBONE, tiles, frames * 2 * 128 * 128 * 147.0 * 64, 1e18,
-          frames *
-              (TT_FRAME_BYTES + (c->plan->tile.frames * map > (double)c->plan->device.l2_bytes ? map : 0)),
-          "stem");
+    const double first = frames_at_once(c->plan, tt_resnet_groups[0].out_size);
+
+    count(c, TT_STAGE_BACKBONE, ceil(frames / first), frames * 2 * 128 * 128 * 147.0 * 64, 1e18,
+          frames * (TT_FRAME_BYTES + (first * map > (double)c->plan->device.l2_bytes ? map : 0)), "stem");
     for (int g = 0; g < TT_RESNET_GROUPS; g++) {
         const struct tt_resnet_group *s = &tt_resnet_groups[g];
         double pixels = (double)s->out_size * s->out_size * s->out_channels * value;
+        double at_once = frames_at_once(c->plan, s->out_size);
 
         count_conv(c, 1, s->in_channels, s->out_channels, s->stride, s->out_size, 0, 0);
         count_conv(c, 1, s->out_channels, s->out_channels, 1, s->out_size, s->in_channels, 0);
         count_conv(c, 1, s->out_channels, s->out_channels, 1, s->out_size, 0, 0);
         count_conv(c, 1, s->out_channels, s->out_channels, 1, s->out_size, 0, 1);
         if (g != 2) /* features: what is written is not read soon */
-            count(c, TT_STAGE_BACKBONE, tiles, 0, 1e18,
-                  frames * pixels *
-                      (2 * c->plan->tile.frames * pixels > (double)c->plan->device.l2_bytes ? 2 : 1),
+            count(c, TT_STAGE_BACKBONE, ceil(frames / at_once), 0, 1e18,
+                  frames * pixels * (2 * at_once * pixels > (double)c->plan->device.l2_bytes ? 2 : 1),
                   "l2 norm %d:%d", s->out_size, s->out_channels);
     }
     if (c->plan->precision == TT_FP32)

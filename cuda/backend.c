@@ -92,6 +92,7 @@ static enum tt_status make_plan(struct tt_backend *b, const struct cudaDevicePro
     if (status)
         return status;
     b->gpu.frame_tile = b->plan.tile.frames;
+    b->gpu.first_tile = b->plan.first_frames;
     b->gpu.query_tile = b->plan.tile.queries;
     b->gpu.volume_tile = b->plan.volume_queries;
     return TT_OK;

@@ -111,6 +111,7 @@ struct tt_gpu {
     enum tt_precision precision;
     enum tt_k_mma mma;
     int frame_tile, query_tile, volume_tile;
+    int first_tile; /* frames of a tile that the backbone's first group takes at a time; 0: all */
     struct tt_gpu_weights weights;
     unsigned char *weight_slab, *work_slab; /* owned: device memory */
     size_t weight_bytes, work_bytes;

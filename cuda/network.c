@@ -110,14 +110,42 @@ int tt_gpu_support_offset(int level)
     return offset;
 }
 
+/* The stem and group 0, of a part of the tile after another, so that their maps stay in L2. */
+static int first_group(struct tt_gpu *gpu, int first, int frames, int *chunks)
+{
+    const struct tt_gpu_launches *launch = gpu->network->launch;
+    const struct tt_resnet_group *s = &tt_resnet_groups[0];
+    const size_t map = MAP_VALUES * (gpu->precision == TT_FP16 ? sizeof(uint16_t) : sizeof(float));
+    const int part = gpu->first_tile ? gpu->first_tile : frames;
+    struct tt_gpu_backbone *b = &gpu->backbone;
+    const struct tt_gpu_backbone whole = *b;
+    int error = 0;
+
+    for (int f = 0; f < frames && !error; f += part) {
+        int n = frames - f < part ? frames - f : part;
+
+        b->x = whole.x, b->h = whole.h; /* of one part; what comes out, of all */
+        b->shortcut = (char *)whole.shortcut + (size_t)f * map;
+        b->partial = whole.partial + (size_t)f * 64 * 64 * 2;
+        error = launch->stem(gpu, first + f, n, chunks);
+        for (int i = 0; i < TT_RESNET_BLOCKS && !error; i++)
+            error = launch->block(gpu, &gpu->weights.block[0][i], s, i == 0, n, chunks);
+        if (!error)
+            error = launch->l2(gpu, (char *)gpu->features[TT_HIGHEST] + (size_t)(first + f) * map,
+                               (int64_t)n * s->out_size * s->out_size, s->out_channels);
+    }
+    *b = whole, b->x = whole.shortcut, b->shortcut = whole.x;
+    return error;
+}
+
 int tt_gpu_backbone(struct tt_gpu *gpu, int first, int frames)
 {
-    static const int level_of_group[TT_RESNET_GROUPS] = {TT_HIGHEST, TT_HIRES, -1, TT_LOWRES};
+    static const int level_of_group[TT_RESNET_GROUPS] = {-1, TT_HIRES, -1, TT_LOWRES};
     const struct tt_gpu_launches *launch = gpu->network->launch;
     int64_t value = gpu->precision == TT_FP16 ? sizeof(uint16_t) : sizeof(float);
-    int chunks = 0, error = launch->stem(gpu, first, frames, &chunks);
+    int chunks = 0, error = first_group(gpu, first, frames, &chunks);
 
-    for (int g = 0; g < TT_RESNET_GROUPS && !error; g++) {
+    for (int g = 1; g < TT_RESNET_GROUPS && !error; g++) {
         const struct tt_resnet_group *s = &tt_resnet_groups[g];
         int64_t pixels = (int64_t)s->out_size * s->out_size;
         int level = level_of_group[g];

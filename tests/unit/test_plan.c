@@ -112,6 +112,7 @@ static void plans_cuda_from_l2_and_shared_memory(void **state)
     (void)state;
     assert_int_equal(tt_device_describe(&device, "t4", &err), TT_OK);
     plan_on(&t4, &device, TT_FP16);
+    assert_int_equal(t4.first_frames, t4.tile.frames); /* one frame's two maps are more than its L2 */
     assert_true(t4.tile.frames >= 1 && t4.tile.frames < 16 && t4.tile.queries > 1 && t4.tile.queries < 256);
     assert_true(t4.volume_queries >= 1 && t4.volume_queries <= t4.tile.queries);
     device.l2_bytes = 40 << 20; /* room for more frames, more hidden layer, more volumes, less traffic */
@@ -190,7 +191,7 @@ static void refuses_cuda_tiles_that_cannot_fit(void **state)
 
 static void ranks_traffic_by_frame_tile(void **state)
 {
-    const int tiles[] = {4, 16, 47};
+    const int tiles[] = {16, 24, 47};
     double before = 0;
     struct tt_device device;
     struct tt_error err;
@@ -204,6 +205,8 @@ static void ranks_traffic_by_frame_tile(void **state)
         assert_int_equal(tt_plan_make(&plan, &tt_model_small, &device, TT_FP16, tile, 256, 47, &err), TT_OK);
         assert_true(plan.stage_bytes[TT_STAGE_BACKBONE] > before);
         before = plan.stage_bytes[TT_STAGE_BACKBONE];
+        /* two maps of 2 MB a frame stay in three quarters of 60 MB */
+        assert_true(plan.first_frames >= 8 && plan.first_frames <= 11);
     }
 }
 
