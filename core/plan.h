@@ -53,11 +53,11 @@ struct tt_plan {
     struct tt_device device;
     enum tt_precision precision;
     struct tt_tile tile;
-    int volume_queries;            /* of a tile, those whose correlation volumes exist at a time */
-    int first_frames;              /* CUDA: of a tile, those that the backbone's first group takes at a time */
-    int queries, frames;           /* what the figures below are for */
-    int64_t memory_bytes;          /* peak working set, weights included */
-    double stage_flop[TT_STAGES];  /* multiply-adds count two */
+    int volume_queries;           /* of a tile, those whose correlation volumes exist at a time */
+    int first_frames;             /* CUDA: of a tile, those that the backbone's first group takes at a time */
+    int queries, frames;          /* what the figures below are for */
+    int64_t memory_bytes;         /* peak working set, weights included */
+    double stage_flop[TT_STAGES]; /* multiply-adds count two */
     double stage_bytes[TT_STAGES]; /* that leave or enter the cache the tile was made for */
 };
 
