@@ -100,9 +100,6 @@ static void check_together(struct tt_reading *reading, const struct tt_config *c
                               : strlen(config->daemon.runtime_dir) + strlen(socket_name) > socket_max)
         refuse_pair(reading, nodes, "daemon.socket", "daemon.runtime_dir",
                     "the path of the control socket is longer than 107 bytes: set a shorter `daemon.socket`");
-    if (config->output.overlay)
-        refuse_pair(reading, nodes, "output.overlay", "output.overlay",
-                    "`output.overlay`: this version writes no overlay");
     if (config->metrics.textfile && fnmatch("*.prom", config->metrics.textfile, 0) != 0)
         refuse_pair(reading, nodes, "metrics.textfile", "metrics.textfile",
                     "`metrics.textfile` must end in .prom: node_exporter reads no other files");

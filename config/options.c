@@ -115,7 +115,9 @@ const struct tt_option tt_options[] = {
          "The formats of the result: one file for each, whose names differ in their ending only. The first "
          "three are track files; the others are written as `tiletrack export` writes them, without options."},
     {OPTION(BOOL, output.overlay), .initial = "false", .flags = DIRECTORY,
-     .help = "Whether a video with the tracks drawn into it is written as well."},
+     .help = "Whether a video with the tracks drawn into it is written as well, as `tiletrack overlay` makes "
+             "it. Where "
+             "that fails the tracks are committed without it, and a warning says why."},
 
     {OPTION(INT, jobs.max_attempts), RANGE(1, 100), .initial = "3",
      .help = "How often a job is tried before its video goes to `failed`."},

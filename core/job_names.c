@@ -2,4 +2,4 @@
 #include "core/job.h"
 
 const char *const tt_job_stage_names[TT_JOB_STAGES] = {"opening",  "supports", "skipping", "decoding",
-                                                       "tracking", "refining", "writing"};
+                                                       "tracking", "refining", "writing",  "drawing"};

@@ -2,15 +2,18 @@
  *
  * All are written under temporary names before the first gets its own. An export that cannot be made of these
  * tracks (no track visible, a frame rate that one frame does not have) is the input's fault, as the text
- * says.
+ * says. The overlay comes last: where it cannot be made it is left out, with a warning, unless nothing else
+ * is wanted or somebody stops the job.
  */
 #include "core/job_parts.h"
 
 #include "core/export.h"
 #include "core/fsio.h"
+#include "core/overlay.h"
 
 #include <errno.h>
 #include <jansson.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -131,13 +134,83 @@ static enum tt_status write_export(const struct tt_run *run, struct tt_file *fil
     return status == TT_BAD_INPUT ? tt_fail_within(err, "as %s", tt_output_names[output->format]) : status;
 }
 
-static enum tt_status write_output(const struct tt_run *run, struct tt_file *file,
+static enum tt_status drawn(void *user, int64_t frames, int64_t expected, struct tt_error *err)
+{
+    const struct tt_run *run = user;
+    const atomic_bool *stop = run->job->stop_drawing;
+    enum tt_status status = tt_run_go_on(run, TT_JOB_DRAWING, frames, err);
+
+    if (!status && stop && atomic_load_explicit(stop, memory_order_relaxed))
+        status = tt_fail(err, TT_RETRY_LATER, "out of time after %lld of %lld frames", (long long)frames,
+                         (long long)expected);
+    return status;
+}
+
+static enum tt_status write_overlay(struct tt_run *run, struct tt_file *file,
+                                    const struct tt_job_output *output, const struct tt_tracks *tracks,
+                                    struct tt_error *err)
+{
+    char *beside = folder_of(output->path);
+    const char *folder = run->job->temporary_directory ? run->job->temporary_directory : beside;
+    const struct tt_export_source source = tt_export_from_tracks(tracks);
+    struct tt_overlay_options options = {.style = TT_OVERLAY_TAILS,
+                                         .spill_folder = folder,
+                                         .decoder = run->job->decoder,
+                                         .encoder = TT_ENCODER_DEFAULTS,
+                                         .stop = run->job->stop,
+                                         .progress = drawn,
+                                         .user = run};
+    enum tt_status status;
+
+    if (!beside)
+        return tt_fail(err, TT_RETRY_LATER, "no memory");
+    options.encoder.interrupt_fd = run->job->decoder.interrupt_fd;
+    options.encoder.stall_seconds = run->job->decoder.stall_seconds;
+    status = tt_overlay_write(file, NULL, run->video_fd, &source, &options, NULL, err);
+    free(beside);
+    return status;
+}
+
+/* An overlay that failed is no output. True: the job goes on without it. */
+static bool is_dispensable(struct tt_run *run, const struct tt_job_output *output, enum tt_status status,
+                           const struct tt_error *err)
+{
+    const size_t used = strlen(run->warnings);
+
+    if (output->format != TT_OUTPUT_OVERLAY || run->job->outputs == 1 || status == TT_INTERRUPTED)
+        return false;
+    snprintf(run->warnings + used, sizeof run->warnings - used, "%sno overlay: %s", used ? "\n" : "",
+             err->text);
+    run->no_overlay = true;
+    return true;
+}
+
+static enum tt_status write_output(struct tt_run *run, struct tt_file *file,
                                    const struct tt_job_output *output, const struct tt_tracks *tracks,
                                    struct tt_error *err)
 {
     if (output->format < TT_OUTPUT_CSV_WIDE)
         return tt_tracks_write_file(file, (enum tt_track_format)output->format, tracks, err);
+    if (output->format == TT_OUTPUT_OVERLAY)
+        return write_overlay(run, file, output, tracks, err);
     return write_export(run, file, output, tracks, err);
+}
+
+/* An output under its temporary name; *file: NULL where the job goes on without it. */
+static enum tt_status make_output(struct tt_run *run, struct tt_file **file,
+                                  const struct tt_job_output *output, const struct tt_tracks *tracks,
+                                  struct tt_error *err)
+{
+    enum tt_status status = tt_file_create(file, output->path, err);
+
+    if (status)
+        return status;
+    status = write_output(run, *file, output, tracks, err);
+    if (!status || !is_dispensable(run, output, status, err))
+        return status;
+    tt_file_abandon(*file);
+    *file = NULL;
+    return TT_OK;
 }
 
 enum tt_status tt_run_write_outputs(struct tt_run *run, struct tt_error *err)
@@ -161,15 +234,12 @@ enum tt_status tt_run_write_outputs(struct tt_run *run, struct tt_error *err)
     if (status == TT_OK)
         status = make_meta(&meta, run, tracks.frames, err);
     tracks.meta = meta;
-    for (int i = 0; status == TT_OK && i < job->outputs; i++) {
-        status = tt_file_create(&files[i], job->output[i].path, err);
-        if (status == TT_OK)
-            status = write_output(run, files[i], &job->output[i], &tracks, err);
-    }
+    for (int i = 0; status == TT_OK && i < job->outputs; i++)
+        status = make_output(run, &files[i], &job->output[i], &tracks, err);
     if (status == TT_OK) /* for the last time: once the first has its name, all get theirs */
         status = tt_run_go_on(run, TT_JOB_WRITING, tracks.frames, err);
     for (int i = 0; i < job->outputs; i++) {
-        if (status == TT_OK)
+        if (status == TT_OK && files[i])
             status = tt_file_commit(files[i], TT_REPLACE, err);
         else
             tt_file_abandon(files[i]);

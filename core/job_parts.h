@@ -45,7 +45,7 @@ struct tt_run {
     int64_t kept_ms; /* when the last checkpoint was written, or the run began */
 
     int64_t decode_ms, track_ms, refine_ms, write_ms;
-    bool truncated;
+    bool truncated, no_overlay;
     char warnings[TT_JOB_WARNING_BYTES];
 };
 

@@ -36,7 +36,8 @@
  *
  * Jobs. `video`, `queries` and `mask` are opened for reading only; side-cars are not looked for. Results are
  * written under a temporary name beside each output's path, synced, renamed to it, and the directory is
- * synced; where several are wanted they get their names one directly after the other. What else the worker
+ * synced; where several are wanted they get their names one directly after the other. An overlay that could
+ * not be made is missing then, with a WARNING that says why and 0 output_bytes in DONE. What else the worker
  * writes are the files CHECKPOINT.state, .tiles and .times, where `checkpoint` is not empty: the job goes on
  * from them when it is given again with the same input, and they stay after DONE and FAILED (the supervisor
  * drops them with the job's directory, or where the input changed). `temporary_directory`, or else the first

@@ -18,7 +18,7 @@ static const float rim_alpha = 0.65f, tail_rim_alpha = 0.3f;
 
 /* --- sizes --- */
 
-/* Between neighbours, if the points were spread evenly over the box that they lie in. */
+/* Between neighbours, if the points were spread evenly over the box that they lie in, or along it. */
 static float spacing_of(const struct tt_export *run)
 {
     float left = INFINITY, top = INFINITY, right = -INFINITY, bottom = -INFINITY;
@@ -31,7 +31,10 @@ static float spacing_of(const struct tt_export *run)
         top = fminf(top, q->y);
         bottom = fmaxf(bottom, q->y);
     }
-    return run->tracks < 4 ? INFINITY : sqrtf((right - left + 1) * (bottom - top + 1) / (float)run->tracks);
+    if (run->tracks < 4)
+        return INFINITY;
+    return fmaxf(sqrtf((right - left + 1) * (bottom - top + 1) / (float)run->tracks),
+                 fmaxf(right - left, bottom - top) / (float)run->tracks);
 }
 
 static void choose_sizes(struct tt_painter *p, int width, int height)

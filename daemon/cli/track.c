@@ -77,9 +77,9 @@ static const char help[] =
     "\n"
     "What comes out:\n"
     "  -o, --output PATH   a file for one video, a directory for many (default: beside each video)\n"
-    "  --format FORMAT     npz (default), csv or jsonl, or a format of `tiletrack export` (--list names "
-    "them);\n"
-    "                      may be given several times\n"
+    "  --format FORMAT     npz (default), csv, jsonl, overlay, or a format of `tiletrack export`; may be "
+    "given\n"
+    "                      several times\n"
     "  --json              a JSON line on standard output for each video\n"
     "  -q, --quiet         no progress bar and no summary; errors are still told\n"
     "\n"
@@ -245,6 +245,11 @@ static int parse_options(struct track_options *options, int argc, char **argv)
     return -1;
 }
 
+static bool is_written(const struct tt_job *job, int output, const struct tt_job_report *report)
+{
+    return !report->no_overlay || job->output[output].format != TT_OUTPUT_OVERLAY;
+}
+
 static void print_json(const char *video, const struct tt_job *job, enum tt_status status,
                        const struct tt_job_report *report, const struct tt_error *err)
 {
@@ -255,9 +260,10 @@ static void print_json(const char *video, const struct tt_job *job, enum tt_stat
     json_object_set_new(line, "status", json_string(tt_status_name(status)));
     if (status == TT_OK) {
         for (int i = 0; i < job->outputs; i++) {
-            char *path = cli_printable(job->output[i].path);
+            char *path = is_written(job, i, report) ? cli_printable(job->output[i].path) : NULL;
 
-            json_array_append_new(outputs, json_string(path));
+            if (path)
+                json_array_append_new(outputs, json_string(path));
             free(path);
         }
         json_object_set(line, "outputs", outputs);
@@ -301,10 +307,11 @@ static void print_summary(const char *video, const struct tt_job *job, const str
     printf("%s: %d query points through %lld frames%s in %.1f s", video, report->queries,
            (long long)report->frames, report->truncated ? " (the file ends early)" : "",
            (double)report->total_ms / 1000.0);
-    for (int i = 0; i < job->outputs; i++) {
-        char *path = cli_printable(job->output[i].path);
+    for (int i = 0, told = 0; i < job->outputs; i++) {
+        char *path = is_written(job, i, report) ? cli_printable(job->output[i].path) : NULL;
 
-        printf("%s%s", i == 0 ? " -> " : ", ", path ? path : "");
+        if (path)
+            printf("%s%s", told++ == 0 ? " -> " : ", ", path);
         free(path);
     }
     putchar('\n');
@@ -312,7 +319,8 @@ static void print_summary(const char *video, const struct tt_job *job, const str
 
 static void show_progress(void *user, const struct tt_job_progress *progress)
 {
-    if (progress->stage == TT_JOB_REFINING && progress->frames == 0)
+    if ((progress->stage == TT_JOB_REFINING && progress->frames == 0) ||
+        (progress->stage == TT_JOB_DRAWING && progress->frames == 1))
         cli_progress_again(user);
     if (progress->stage >= TT_JOB_TRACKING)
         cli_progress_update(user, progress->frames, progress->expected);
@@ -350,7 +358,7 @@ static enum tt_status track_one(const struct track_options *options, struct cli_
         fprintf(stderr, "tiletrack: %s: %s\n", name, err.text);
     fflush(stdout);
     free(name);
-    return status;
+    return status == TT_OK && report.no_overlay ? TT_RETRY_LATER : status; /* for the exit code */
 }
 
 static int track_all(struct track_options *options, char *const *videos, int count)

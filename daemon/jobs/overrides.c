@@ -32,7 +32,8 @@ static enum tt_status check_model(const struct tt_config *own, const struct tt_c
 
 static void copy(struct tt_overrides *overrides, const struct tt_config *config, const struct tt_config *base)
 {
-    *overrides = (struct tt_overrides){.formats = config->output.formats,
+    *overrides = (struct tt_overrides){.formats = config->output.formats |
+                                                  (config->output.overlay ? 1u << TT_OUTPUT_OVERLAY : 0),
                                        .grid = config->tracker.grid,
                                        .clip_frames = config->tracker.clip_frames,
                                        .overlap_frames = config->tracker.overlap_frames,

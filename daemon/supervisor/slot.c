@@ -303,6 +303,9 @@ static void on_message(void *user, const struct tt_message *message)
             on_progress(slot, &message->body.progress);
         break;
     case TT_MESSAGE_WARNING:
+        if (is_its_job(slot, message->body.warning.id))
+            tt_log(slot->supervisor->log, TT_LOG_WARNING, "job_warning", TT_STR("job", slot->job),
+                   TT_STR("worker", slot->choice.name), TT_STR("cause", message->body.warning.text));
         snprintf(slot->last_words, sizeof slot->last_words, "%s", message->body.warning.text);
         break;
     case TT_MESSAGE_DONE:

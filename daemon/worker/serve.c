@@ -8,6 +8,7 @@
 
 #include "daemon/worker/model.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -20,6 +21,7 @@ struct serving {
     int64_t told_ms;         /* when the last PROGRESS was sent */
     enum tt_job_stage stage; /* that it told */
     bool prefetched;
+    atomic_bool late; /* while it drew: the deadline costs the overlay alone */
 };
 
 static int64_t now_ms(void)
@@ -64,7 +66,9 @@ static void tell_progress(void *user, const struct tt_job_progress *progress)
 
     if (tt_control_ping(s->worker->control, &message.body.ping.serial))
         tt_worker_send(s->worker, &message);
-    if (is_late(s, progress, now))
+    if (is_late(s, progress, now) && progress->stage == TT_JOB_DRAWING)
+        atomic_store_explicit(&s->late, true, memory_order_relaxed);
+    else if (is_late(s, progress, now))
         tt_control_stop_job(s->worker->control, TT_FAILED_DEADLINE);
     if (progress->stage == s->stage && now - s->told_ms < s->worker->setup->heartbeat_ms)
         return;
@@ -183,6 +187,7 @@ static struct tt_job make_job(struct serving *s)
         .started = tell_started,
         .user = s,
         .stop = tt_control_stop_flag(s->worker->control),
+        .stop_drawing = &s->late,
     };
 
     for (int i = 0; i < job.outputs; i++)

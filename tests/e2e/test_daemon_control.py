@@ -130,7 +130,7 @@ class Start(DaemonFolder):
         text = self.refused(daemon)
         self.assertIn("setle_ms", text)
         self.assertRegex(text, r"tiletrack.yaml:\d+:\d+: ")
-        daemon = self.daemon(output={"overlay": True})
+        daemon = self.daemon(output={"overlay": "yes"})
         self.assertRegex(self.refused(daemon), r"tiletrack.yaml:\d+:\d+: .*overlay")
 
     def test_only_one_of_a_spool(self):

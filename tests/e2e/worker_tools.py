@@ -14,7 +14,7 @@ WORKER = BIN / "tiletrack-worker"
 MODEL = SOURCE / "models" / "tiletrack-small.safetensors"
 MAGIC, VERSION = 0x57545454, 5
 OK, BAD_INPUT, RETRY_LATER, SHRINK_TILE, RESTART_WORKER, REFUSE, INTERRUPTED = range(7)
-STAGES = ("opening", "supports", "skipping", "decoding", "tracking", "refining", "writing")
+STAGES = ("opening", "supports", "skipping", "decoding", "tracking", "refining", "writing", "drawing")
 CANCELLED, DEADLINE, SHUTDOWN = 1, 2, 3
 
 OUTPUTS = range(14)  # that a job may have

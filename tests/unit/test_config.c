@@ -167,7 +167,7 @@ static const char unusual[] =
     "  reserve_bytes: 1536M\n"
     "tracker: {model: /m/base.safetensors, clip_frames: 32, overlap_frames: 31, grid: 3, "
     "occlusion_threshold: 0.1, refine: native}\n"
-    "output: {overlay: false, formats: [jsonl, npz]}\n"
+    "output: {overlay: true, formats: [jsonl, npz]}\n"
     "jobs: {max_attempts: 1, backoff_ms: 0, backoff_max_ms: 5, deadline_ms: 1000, deadline_frame_ms: 0}\n"
     "devices: [{cpu: auto, tile: {queries: 4096, frames: 47}}, {gpu: \"1\", precision: fp32}]\n"
     "workers: {start_ms: 1000, stall_ms: 2000, kill_ms: 0, respawn_ms: 0, respawn_max_ms: 1}\n"
@@ -185,8 +185,7 @@ static void prints_what_it_reads_back(void **state)
     (void)state;
     assert_string_equal(config->spool.root, "/srv/a b \"c\" \\ \u00e9\xc2\x85#: ");
     assert_string_equal(config->on_done, "/usr/bin/it's done");
-    /* Only output.overlay has no other value yet. */
-    assert_int_equal(tt_config_diff(config, initial, changed, 64), tt_options_count - 1);
+    assert_int_equal(tt_config_diff(config, initial, changed, 64), tt_options_count);
     for (int i = 0; i < 2; i++) {
         char *text = print_with(prints[i], config);
         again = parse_good(text);

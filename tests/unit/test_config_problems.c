@@ -52,7 +52,7 @@ static const struct wrong wrongs[] = {
     {"tracker: {occlusion_threshold: 1.01}\n", 1, 32, "a number, 0 to 1"},
     {"tracker: {occlusion_threshold: 0,5}\n", 1, 34, "unknown key `5`"},
     {"tracker: {occlusion_threshold: nan}\n", 1, 32, "a number, 0 to 1"},
-    {"output: {overlay: true}\n", 1, 19, "no overlay"},
+    {"output: {overlay: yes}\n", 1, 19, "true or false"},
     {"tracker: {clip_frames: 48}\n", 1, 24, "8 to 47"},
     {"tracker:\n  clip_frames: 20\n  overlap_frames: 20\n", 3, 19, "less than `tracker.clip_frames`"},
     {"tracker:\n  clip_frames: 8\n", 2, 16, "less than `tracker.clip_frames`"},
