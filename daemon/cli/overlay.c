@@ -52,7 +52,7 @@ static const char help[] =
     "  --style STYLE       tails (default): points and their way of the last moments\n"
     "                      dots: points alone\n"
     "                      grid: lines between neighbours, which show how a surface bends\n"
-    "                      heat: spots that are dark where a point rests and yellow where it is fast\n"
+    "                      heat: spots that are blue where a point rests and yellow where it is fast\n"
     "  --tail S            length of a tail in seconds (default 0.6)\n"
     "  --min-confidence C  count a point as hidden where its confidence is below C, 0 to 1\n"
     "  --labels PATTERN    only tracks whose label matches the shell pattern; may be given several times\n"
