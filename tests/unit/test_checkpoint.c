@@ -31,6 +31,23 @@ static int64_t first_of(int window)
     return window == WINDOWS - 1 ? (WINDOWS - 1) * STEP - 10 : window * STEP;
 }
 
+/* Since when each track is sure, behind each window: what the first stitch that got so far said, and all
+ * others must. */
+static int64_t since[WINDOWS][QUERIES];
+static bool since_known[WINDOWS];
+
+static void expect_since(const struct tt_stitch *stitch, int window)
+{
+    for (int q = 0; q < QUERIES; q++) {
+        if (!since_known[window])
+            since[window][q] = tt_stitch_sure_since(stitch, q);
+        assert_int_equal(tt_stitch_sure_since(stitch, q), since[window][q]);
+        assert_true(since[window][q] <= first_of(window));
+        assert_true(window == 0 || since[window][q] > 0);
+    }
+    since_known[window] = true;
+}
+
 /* Adds window number `window`; each window has values of its own, so that cross-fading shows. */
 static void add_window(struct tt_stitch *stitch, int window)
 {
@@ -46,11 +63,13 @@ static void add_window(struct tt_stitch *stitch, int window)
         times[t] = time_of(first_of(window) + t);
     assert_int_equal(tt_stitch_begin(stitch, &made, &err), TT_OK);
     for (int i = 0; i < QUERIES * TT_CLIP_FRAMES; i++)
-        rows[i] = (struct tt_estimate){.x = (float)(window * 1000 + i) / 7,
-                                       .y = (float)(window - i) / 3,
-                                       .occlusion = (float)(i % 5 - window),
-                                       .expected_dist = (float)(i % 11) / 13};
+        rows[i] =
+            (struct tt_estimate){.x = (float)(window * 1000 + i) / 7,
+                                 .y = (float)(window - i) / 3,
+                                 .occlusion = (float)(i % 5 - 2 * window) /* the later windows are sure */,
+                                 .expected_dist = (float)(i % 11) / 13 - 2};
     tt_stitch_add(stitch, 0, QUERIES, rows);
+    expect_since(stitch, window);
 }
 
 /* Everything of a finished stitch, one byte after the other. Closes it. */

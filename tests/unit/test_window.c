@@ -392,6 +392,37 @@ static void keeps_the_bits_of_windows_that_agree(void **state)
     tt_stitch_close(stitch);
 }
 
+/* One query, windows of 10 frames that share 2; sure but for frames 3 and 12, and for frame 8 as it was
+ * first. */
+static void counts_since_when_a_track_is_sure(void **state)
+{
+    static const int64_t since[] = {0, 4, 13, 13};
+    double time_s[TT_CLIP_FRAMES] = {0};
+    struct tt_window window = {.clip = {.frames = 10}, .time_s = time_s};
+    struct tt_estimate rows[10];
+    struct tt_stitch *stitch = NULL;
+    struct tt_error err;
+
+    (void)state;
+    assert_int_equal(tt_stitch_open(&stitch, 1, ".", &err), TT_OK);
+    for (int w = 0; w < 4; w++) {
+        for (int t = 0; t < 10; t++) {
+            int frame = 8 * w + t;
+            float logit = frame == 3 || frame == 12 ? -0.8f : -0.9f; /* conf 0.476 and 0.505 */
+
+            if (w == 0 && frame == 8) /* conf 0.4996; with a third of -0.9 in it, it is sure */
+                logit = -0.88f;
+            rows[t] = (struct tt_estimate){1, 1, logit, logit};
+        }
+        window.clip.first_frame = 8 * w;
+        window.overlap = w ? 2 : 0;
+        assert_int_equal(tt_stitch_begin(stitch, &window, &err), TT_OK);
+        assert_int_equal(tt_stitch_sure_since(stitch, 0), since[w]);
+        tt_stitch_add(stitch, 0, 1, rows);
+    }
+    tt_stitch_close(stitch);
+}
+
 static void refuses_windows_out_of_order(void **state)
 {
     double time_s[TT_CLIP_FRAMES] = {0};
@@ -541,6 +572,7 @@ int main(void)
         IN_DIRECTORY(windows_may_be_shorter),
         IN_DIRECTORY(weighs_the_overlap_linearly),
         IN_DIRECTORY(keeps_the_bits_of_windows_that_agree),
+        IN_DIRECTORY(counts_since_when_a_track_is_sure),
         IN_DIRECTORY(refuses_windows_out_of_order),
         IN_DIRECTORY(needs_no_more_memory_for_longer_videos),
         IN_DIRECTORY(says_so_when_files_cannot_grow),
