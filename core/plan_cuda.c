@@ -413,10 +413,10 @@ void tt_plan_each_kernel(const struct tt_plan *plan, const struct tt_model_shape
     count_backbone(&c);
     count(&c, TT_STAGE_SUPPORT, TT_LEVELS * tiles, queries * 7.0 * TT_SUPPORT_FLOATS, 1e18,
           queries * TT_SUPPORT_FLOATS * (4.0 * k->value + 4), "supports");
-    /* eight query points a block, all of a frame before the next: its maps come once a tile */
+    /* sixteen query points a block (FP32: two), all of a frame before the next: its maps come once a tile */
     count(&c, TT_STAGE_COST, tiles, queries * frames * 2.0 * (64 * 64 * 128 + 32 * 32 * 256), 1e18,
           frames * maps *
-              (maps > (double)plan->device.l2_bytes ? queries / 8
+              (maps > (double)plan->device.l2_bytes ? queries / (plan->precision == TT_FP16 ? 16 : 2)
                : tiles > 1                          ? tiles
                                                     : 1),
           "first estimate");
