@@ -5,6 +5,8 @@
  */
 #include "core/child.h"
 
+#include "core/install.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -17,24 +19,13 @@
 
 enum tt_status tt_child_program(char *path, const char *name, const char *wanted, struct tt_error *err)
 {
-    ssize_t bytes;
-    char *slash;
-
     if (wanted) {
         if (strlen(wanted) >= PATH_MAX)
             return tt_fail(err, TT_REFUSE, "the path of %s is too long", name);
         strcpy(path, wanted);
         return TT_OK;
     }
-    bytes = readlink("/proc/self/exe", path, PATH_MAX - 1);
-    if (bytes < 0)
-        return tt_fail_errno(err, TT_REFUSE, errno, "/proc/self/exe");
-    path[bytes] = 0;
-    slash = strrchr(path, '/');
-    if (!slash || (size_t)(slash - path) + 2 + strlen(name) > PATH_MAX)
-        return tt_fail(err, TT_REFUSE, "cannot tell where %s is: %s", name, path);
-    strcpy(slash + 1, name);
-    return TT_OK;
+    return tt_install_program(path, PATH_MAX, name, err);
 }
 
 enum tt_status tt_child_ring(int *fd, uint8_t **map, size_t bytes, int protection, struct tt_error *err)

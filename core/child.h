@@ -15,7 +15,8 @@
 /* The child's descriptors. */
 enum { TT_CHILD_FILE = 3, TT_CHILD_CONTROL = 4, TT_CHILD_RING = 5, TT_CHILD_DESCRIPTORS = 6 };
 
-/* The program beside the running one; wanted: NULL, or the path to take instead. path: out, [PATH_MAX]. */
+/* The program beside the running one, or where an installed one has its own (core/install.h); wanted: NULL,
+ * or the path to take instead. path: out, [PATH_MAX]. */
 enum tt_status tt_child_program(char *path, const char *name, const char *wanted, struct tt_error *err);
 
 /* A shared memory of fixed size. *fd: out, owns; *map: out, owns (munmap). protection: the map's. */

@@ -28,7 +28,7 @@ enum tt_resize {
 };
 
 struct tt_decoder_options {
-    const char *program; /* NULL: tiletrack-decode in the directory of the running program */
+    const char *program; /* NULL: tiletrack-decode, as core/install.h finds it */
     int interrupt_fd; /* becomes readable when the caller wants to stop; -1: none. Borrowed (until close) */
     int threads;      /* of libavcodec, 1..16; with more than 1, damaged files may differ in a few pixels
                          from run to run */

@@ -23,7 +23,7 @@ enum tt_encoder_kind {
 };
 
 struct tt_encoder_options {
-    const char *program; /* NULL: tiletrack-encode in the directory of the running program */
+    const char *program; /* NULL: tiletrack-encode, as core/install.h finds it */
     const char *codec;   /* libav's name of an encoder, "libx264"; NULL: the best that is there */
     int interrupt_fd;  /* becomes readable when the caller wants to stop; -1: none. Borrowed (until close) */
     int threads;       /* of the encoder; 0: as many as it likes */

@@ -7,7 +7,7 @@ set(TT_CUDA_PLUGIN "" CACHE FILEPATH "A tiletrack-cuda.so that was built elsewhe
 set(private lib/tiletrack)
 install(TARGETS tiletrack RUNTIME DESTINATION bin)
 install(TARGETS tiletrackd RUNTIME DESTINATION sbin)
-install(TARGETS tiletrack-worker tiletrack-decode RUNTIME DESTINATION ${private})
+install(TARGETS tiletrack-worker tiletrack-decode tiletrack-encode RUNTIME DESTINATION ${private})
 if(TARGET tiletrack-cuda)
   install(TARGETS tiletrack-cuda LIBRARY DESTINATION ${private} COMPONENT cuda)
 elseif(TT_CUDA_PLUGIN)

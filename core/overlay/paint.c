@@ -210,7 +210,7 @@ static struct tt_colour8 mix(struct tt_colour8 a, struct tt_colour8 b)
 static void paint_mesh(const struct tt_painter *p, int64_t frame, const struct tt_canvas *canvas)
 {
     const struct tt_track_point *now = tt_painter_row(p, frame);
-    const float width = fmaxf(1, 0.5f * p->radius);
+    const float width = fmaxf(1, 0.65f * p->radius);
 
     for (int rim = 1; rim >= 0; rim--)
         for (int i = 0; i < p->mesh.count; i++) {

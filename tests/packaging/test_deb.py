@@ -41,6 +41,7 @@ class Packages(unittest.TestCase):
     def test_what_is_where(self):
         expected = {"/usr/bin/tiletrack": "-rwxr-xr-x", "/usr/sbin/tiletrackd": "-rwxr-xr-x",
                     "/usr/lib/tiletrack/tiletrack-worker": "-rwxr-xr-x", "/usr/lib/tiletrack/tiletrack-decode": "-rwxr-xr-x",
+                    "/usr/lib/tiletrack/tiletrack-encode": "-rwxr-xr-x",
                     "/usr/lib/tiletrack/tiletrack-devices": "-rwxr-xr-x", "/etc/tiletrack/tiletrack.yaml": "-rw-r--r--",
                     "/etc/logrotate.d/tiletrack": "-rw-r--r--", "/lib/systemd/system/tiletrackd.service": "-rw-r--r--",
                     "/lib/systemd/system/tiletrack-devices.service": "-rw-r--r--",
