@@ -3,8 +3,7 @@
  * A T4's tensor cores sustain 24 TFLOP/s, and its memory 256 GB/s. A kernel is as far from the first as its
  * code for sm_75 is from the pure m16n8k8 loop on the card where both were measured, or it is bound by the
  * second: the H200's large L2 hides traffic that a T4 pays, so bytes come from the plan. Kernels without
- * products count by their bytes. This is a projection, and is called one wherever
- * it is shown.
+ * products count by their bytes. This is a projection, and is called one wherever it is shown.
  */
 #include "daemon/cli/plan.h"
 
