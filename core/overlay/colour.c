@@ -33,8 +33,8 @@ struct tt_colour8 tt_overlay_colour(int query)
     };
     const unsigned round = (unsigned)query / COLOURS, index = (unsigned)query % COLOURS;
     struct tt_colour8 colour = colours[index];
-    const bool lighter = round % 2 == 0 && index != COLOURS - 1;
-    const float share = round == 0 ? 0 : (lighter ? 0.6f : 0.5f) * radical((round + 1) / 2);
+    const bool is_white = index == COLOURS - 1, lighter = round % 2 == 0 && !is_white;
+    const float share = (lighter ? 0.6f : 0.5f) * radical(is_white ? round : (round + 1) / 2);
 
     colour.r = towards(colour.r, lighter ? 255 : 0, share);
     colour.g = towards(colour.g, lighter ? 255 : 0, share);
@@ -45,7 +45,7 @@ struct tt_colour8 tt_overlay_colour(int query)
 struct tt_colour8 tt_heat_colour(float heat)
 {
     static const struct tt_colour8 stops[] = {
-        {40, 30, 160}, {126, 3, 168}, {204, 71, 120}, {248, 149, 64}, {240, 249, 33}};
+        {30, 20, 150}, {126, 3, 168}, {204, 71, 120}, {248, 149, 64}, {240, 249, 33}};
     const int last = sizeof stops / sizeof stops[0] - 1;
     const float at = (heat < 0 ? 0 : heat > 1 ? 1 : heat) * (float)last;
     const int below = (int)at < last ? (int)at : last - 1;

@@ -84,24 +84,27 @@ static void keep_nearest(const struct tt_export *run, int of, int track, int *ne
     nearest[at] = track;
 }
 
-/* The nearest of the cells around. */
+/* The nearest, ascending; only those that are nearer than anything in cells that were not looked at. */
 static int find_nearest(const struct cells *c, int track, int *nearest)
 {
     const int cell = cell_of(c, query_of(c->run, track)), x = cell % c->columns, y = cell / c->columns;
-    int count = 0;
+    int count = 0, sure = 0;
 
-    for (int ring = 2; ring <= RINGS_MOST && count < NEAREST; ring *= 2) {
-        count = 0;
+    for (int ring = 2; ring <= RINGS_MOST && sure < NEAREST; ring *= 2) {
+        count = sure = 0;
         for (int row = y - ring; row <= y + ring; row++)
             for (int column = x - ring; column <= x + ring; column++) {
+                const int at = row * c->columns + column;
+
                 if (row < 0 || column < 0 || row >= c->rows || column >= c->columns)
                     continue;
-                for (int i = c->first[row * c->columns + column]; i < c->first[row * c->columns + column + 1];
-                     i++)
+                for (int i = c->first[at]; i < c->first[at + 1]; i++)
                     keep_nearest(c->run, track, c->tracks[i], nearest, &count);
             }
+        while (sure < count && distance(c->run, track, nearest[sure]) <= (float)ring * c->side)
+            sure++;
     }
-    return count;
+    return sure;
 }
 
 /* Another point lies in or on the circle whose diameter a–b is. */
