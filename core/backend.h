@@ -2,7 +2,7 @@
  *
  * A backend holds the features of one clip at a time. The order of calls is
  *
- *     open -> ( features -> sample* -> bring? -> track* )* -> close
+ *     open -> ( features -> ( sample | bring | track )* )* -> close
  *
  * sample takes the supports of query points that lie in the clip; track may use supports that were sampled
  * from another clip (that is how long videos work). All positions are in clip pixels (256×256, raster

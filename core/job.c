@@ -388,7 +388,7 @@ static enum tt_status bring_next(struct tt_run *run, struct tt_window *next, str
     if (status == TT_OK && next->clip.frames > 0)
         status = run->ops->bring(run->backend, &next->clip, next->overlap, err);
     next->clip.rgb = NULL;
-    return status;
+    return status ? status : tt_run_go_on(run, TT_JOB_TRACKING, run->frames_tracked, err);
 }
 
 /* next: out, where the backend takes windows ahead. */

@@ -6,13 +6,13 @@
  *
  *     CALL WHEN ACTION [NUMBER]            # comment
  *
- *     CALL    open, features, sample, track; selftest: the tracking of the self-test
+ *     CALL    open, features, sample, bring, track; selftest: the tracking of the self-test
  *     WHEN    always; a number: that call of the process, from 1; once: the first time that the line applies,
  *             whatever the process (SCRIPT.once.LINE is created then); red, green, blue: the clip's first
  * frame is mostly of that colour ACTION  hang (for ever, stop or not); crash (SIGSEGV); exit (code 7); sleep
- * NUMBER (ms; ends early when asked to stop); wrong (the result is 3 px off); nan; shrink_above NUMBER
- * (TT_SHRINK_TILE while the tile has more query points); or a status: bad_input, retry_later, shrink_tile,
- * restart_worker, refuse
+ * NUMBER (ms; ends early when asked to stop); wrong (the result is 3 px off); nan; alone (of open: clips
+ * cannot be brought); shrink_above NUMBER (TT_SHRINK_TILE while the tile has more query points); or a status:
+ * bad_input, retry_later, shrink_tile, restart_worker, refuse
  *
  * Of the lines that apply the first acts. The product does not hold this file; nothing in it names it.
  */
@@ -30,8 +30,8 @@
 #include <time.h>
 #include <unistd.h>
 
-enum call { OPEN, FEATURES, SAMPLE, TRACK, SELFTEST, CALLS };
-enum action { HANG, CRASH, EXIT, SLEEP, WRONG, NAN_RESULT, SHRINK_ABOVE, STATUS };
+enum call { OPEN, FEATURES, SAMPLE, BRING, TRACK, SELFTEST, CALLS };
+enum action { HANG, CRASH, EXIT, WRONG, NAN_RESULT, ALONE, SLEEP, SHRINK_ABOVE, STATUS };
 enum when { ALWAYS, NUMBER, ONCE, COLOUR };
 
 enum { LINES = 32 };
@@ -56,6 +56,10 @@ struct tt_backend {
     float value[TT_CLIP_FRAMES]; /* a number for each frame of the clip: its features */
     int colour;                  /* of its first frame, or -1 */
     bool selftest;               /* the clip is the self-test's */
+    struct tt_clip brought;      /* 0 frames: none; pixels borrowed until the next track or features */
+    int brought_reuse;
+    float next[TT_CLIP_FRAMES]; /* of the brought clip, once it has been copied */
+    int next_colour;
 };
 
 struct support {
@@ -63,6 +67,7 @@ struct support {
 };
 
 static int calls[CALLS]; /* of the process */
+static struct tt_backend_ops ops;
 
 /* --- the script -------------------------------------------------------------------------------------------
  */
@@ -77,10 +82,11 @@ static int find(const char *word, const char *const *words)
 
 static bool parse_line(struct line *line, const char *text)
 {
-    static const char *const call_words[] = {"open", "features", "sample", "track", "selftest", NULL};
+    static const char *const call_words[] = {"open",  "features", "sample", "bring",
+                                             "track", "selftest", NULL};
     static const char *const colours[] = {"red", "green", "blue", NULL};
-    static const char *const actions[] = {"hang",  "crash", "exit",         "sleep",
-                                          "wrong", "nan",   "shrink_above", NULL};
+    static const char *const actions[] = {"hang",  "crash", "exit",         "wrong", "nan",
+                                          "alone", "sleep", "shrink_above", NULL};
     char call[32], when[32], action[32];
     int n = sscanf(text, "%31s %31s %31s %d", call, when, action, &line->argument), found;
 
@@ -198,6 +204,9 @@ static enum tt_status act(struct tt_backend *b, enum call call, float *spoil, st
     case NAN_RESULT:
         *spoil = NAN;
         break;
+    case ALONE:
+        ops.bring = NULL;
+        break;
     case SHRINK_ABOVE:
         if (b->plan.tile.queries > line->argument)
             return tt_fail(err, TT_SHRINK_TILE, "scripted: no memory for tiles of %d", b->plan.tile.queries);
@@ -294,20 +303,47 @@ static bool is_selftest(const struct tt_clip *clip)
     return clip->frames == TT_SELFTEST_FRAMES && memcmp(clip->rgb, known, sizeof known) == 0;
 }
 
+/* Where another backend would bring the pixels to its device. */
+static void copy_brought(struct tt_backend *b)
+{
+    if (!b->brought.rgb)
+        return;
+    for (int f = b->brought_reuse; f < b->brought.frames; f++)
+        b->next[f] = look_at(b->brought.rgb + (size_t)f * TT_FRAME_BYTES);
+    b->next_colour = colour_of(b->brought.rgb);
+    b->brought.rgb = NULL;
+}
+
+static enum tt_status bring(struct tt_backend *b, const struct tt_clip *clip, int reuse, struct tt_error *err)
+{
+    float spoil;
+
+    b->brought = *clip;
+    b->brought_reuse = reuse;
+    return act(b, BRING, &spoil, err);
+}
+
 static enum tt_status features(struct tt_backend *b, const struct tt_clip *clip, int reuse,
                                struct tt_error *err)
 {
+    const struct tt_clip brought = b->brought;
     float spoil;
     enum tt_status status = TT_OK;
 
     if (reuse > b->frames)
         return tt_fail(err, TT_REFUSE, "scripted: %d frames of %d cannot be used again", reuse, b->frames);
+    if (!clip->rgb && (brought.frames != clip->frames || brought.first_frame != clip->first_frame ||
+                       b->brought_reuse != reuse))
+        return tt_fail(err, TT_REFUSE, "scripted: this clip was not brought");
+    if (!clip->rgb)
+        copy_brought(b);
+    b->brought.frames = 0;
     memmove(b->value, b->value + b->frames - reuse, (size_t)reuse * sizeof *b->value);
     for (int f = reuse; f < clip->frames; f++)
-        b->value[f] = look_at(clip->rgb + (size_t)f * TT_FRAME_BYTES);
+        b->value[f] = clip->rgb ? look_at(clip->rgb + (size_t)f * TT_FRAME_BYTES) : b->next[f];
     b->frames = clip->frames;
-    b->colour = colour_of(clip->rgb);
-    b->selftest = is_selftest(clip);
+    b->colour = clip->rgb ? colour_of(clip->rgb) : b->next_colour;
+    b->selftest = clip->rgb && is_selftest(clip);
     if (!b->selftest)
         status = act(b, FEATURES, &spoil, err);
     return status;
@@ -367,6 +403,7 @@ static enum tt_status track(struct tt_backend *b, const struct tt_track_request 
     float spoil;
     enum tt_status status = act(b, b->selftest ? SELFTEST : TRACK, &spoil, err);
 
+    copy_brought(b);
     if (status)
         return status;
     for (int q = 0; q < request->queries && !b->selftest; q++)
@@ -379,7 +416,7 @@ static enum tt_status track(struct tt_backend *b, const struct tt_track_request 
     return TT_OK;
 }
 
-static const struct tt_backend_ops ops = {
+static struct tt_backend_ops ops = {
     .name = "scripted",
     .open = open_backend,
     .close = close_backend,
@@ -388,6 +425,7 @@ static const struct tt_backend_ops ops = {
     .support_bytes = sizeof(struct support),
     .features = features,
     .sample = sample,
+    .bring = bring,
     .track = track,
 };
 

@@ -489,9 +489,9 @@ class Checkpoints(Scripted):
         return pathlib.Path(path).read_bytes()
 
     def reach(self, w, frames):
-        """Waits until so many frames are tracked and the window behind them is begun."""
-        for stage in ("decoding", "tracking"):
-            while not (STAGES[(message := w.until("progress"))["stage"]] == stage and message["frames"] >= frames):
+        """Waits until so many frames are tracked and the window behind them is begun, each of which is told once."""
+        for _ in ("tracked", "begun"):
+            while not (STAGES[(message := w.until("progress"))["stage"]] == "tracking" and message["frames"] >= frames):
                 pass
 
     def interrupt(self, values, windows):
