@@ -227,6 +227,7 @@ enum tt_status tt_run_write_outputs(struct tt_run *run, struct tt_error *err)
         .calibration = tt_weights_calibration(run->weights),
     };
     int64_t start = tt_run_now_ms();
+    enum tt_job_stage stage = TT_JOB_WRITING;
     char *meta = NULL;
     enum tt_status status;
 
@@ -234,10 +235,12 @@ enum tt_status tt_run_write_outputs(struct tt_run *run, struct tt_error *err)
     if (status == TT_OK)
         status = make_meta(&meta, run, tracks.frames, err);
     tracks.meta = meta;
-    for (int i = 0; status == TT_OK && i < job->outputs; i++)
+    for (int i = 0; status == TT_OK && i < job->outputs; i++) {
         status = make_output(run, &files[i], &job->output[i], &tracks, err);
+        stage = job->output[i].format == TT_OUTPUT_OVERLAY ? TT_JOB_DRAWING : TT_JOB_WRITING;
+    }
     if (status == TT_OK) /* for the last time: once the first has its name, all get theirs */
-        status = tt_run_go_on(run, TT_JOB_WRITING, tracks.frames, err);
+        status = tt_run_go_on(run, stage, tracks.frames, err);
     for (int i = 0; i < job->outputs; i++) {
         if (status == TT_OK && files[i])
             status = tt_file_commit(files[i], TT_REPLACE, err);

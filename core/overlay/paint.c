@@ -218,7 +218,7 @@ static void paint_mesh(const struct tt_painter *p, int64_t frame, const struct t
             const struct tt_pen pen = {mix(pen_of(p, a).colour, pen_of(p, b).colour), 1};
 
             if (is_seen(&now[a], &now[b]))
-                paint_line(p, &now[a], &now[b], width + (rim ? p->outline : 0),
+                paint_line(p, &now[a], &now[b], width + (rim ? 2 * p->outline : 0),
                            rim ? (struct tt_pen){dark, rim_alpha} : pen, canvas);
         }
 }

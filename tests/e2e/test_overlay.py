@@ -13,6 +13,8 @@ import numpy as np
 
 from daemon_tools import DaemonFolder
 from programs import BIN, SOURCE, TILETRACK, Folder, main, make_video, moved, run
+from test_worker import Scripted
+from worker_tools import CANCELLED, INTERRUPTED, OUTPUTS, STAGES, WORKER, wait_for
 
 COLOURS = np.array([[230, 159, 0], [86, 180, 233], [0, 178, 130], [240, 228, 66]], float)  # of queries 0 to 3
 GREY = 120
@@ -185,7 +187,7 @@ class Pixels(Overlays):
         drawn = [(150, 100), (250, 180), (100, 140), (200, 140), (300, 140)]
         for at in drawn:
             x, y = at
-            self.assertGreater(np.abs(frame[y - 3:y + 4, x - 3:x + 4] - GREY).max(), 40, at)
+            self.assertGreater(np.abs(frame[y - 3:y + 4, x - 3:x + 4] - GREY).max(), 30, at)
         for at in [(150, 140), (250, 140), (350, 140)]:  # no diagonals
             self.assertGrey(frame, *at)
 
@@ -442,6 +444,56 @@ class Jobs(Overlays):
         self.assertEqual(told["outputs"], [str(self.folder / "a.tracks.npz")])
         self.assertRegex(process.stderr, "warning: no overlay: .*tiletrack-encode")
         self.assertEqual(self.names(), [b"a.mkv", b"a.tracks.npz", b"bin"])
+
+
+class Workers(Scripted):
+    """The real worker, decoder and encoder, and a backend that tracks in no time: what happens while it draws."""
+
+    def begin(self, **values):
+        video = self.folder / "video"
+        subprocess.run(["ffmpeg", "-v", "error", "-f", "lavfi", "-i", "testsrc2=s=1920x1080:r=25:d=4", "-c:v", "libx264",
+                        "-preset", "ultrafast", "-f", "mp4", video], check=True)
+        w = self.start(program=WORKER)
+        begun = time.monotonic()
+        w.job("j", str(video), self.out(), outputs=2, format1=OUTPUTS[-1], path1=self.out("overlay.mp4"), **values)
+        self.found = []
+        wait_for(lambda: self.found or self.found.extend(children(w.process.pid, "tiletrack-encode")), 60)
+        return w, self.found[0], begun
+
+    def assertTracksAlone(self, w, reason):
+        done = w.until("done", "failed")
+        self.assertEqual((done["type"], done["frames"], done["outputs"]), ("done", 100, 2))
+        self.assertEqual(done["bytes0"], os.path.getsize(self.out()))
+        self.assertEqual(done["bytes1"], 0)
+        warnings = [m["text"] for m in w.seen if m["type"] == "warning"]
+        self.assertRegex(warnings[-1], "^no overlay: .*" + reason)
+        self.assertEqual(self.names(), [b"out.npz", b"script", b"video"])
+
+    def test_the_encoder_dies(self):
+        w, encoder, _ = self.begin()
+        os.kill(encoder, signal.SIGKILL)
+        self.assertTracksAlone(w, "SIGKILL")
+
+    def test_the_encoder_stands_still(self):
+        w, encoder, _ = self.begin(stall_seconds=2)
+        os.kill(encoder, signal.SIGSTOP)
+        self.assertTracksAlone(w, "stands still")
+        self.assertFalse(pathlib.Path(f"/proc/{encoder}").exists())
+
+    def test_the_deadline_passes(self):
+        """It costs the overlay, not the tracks, which are there."""
+        w, encoder, begun = self.begin(deadline_ms=20000)
+        os.kill(encoder, signal.SIGSTOP)
+        time.sleep(max(0.0, begun + 21 - time.monotonic()))
+        os.kill(encoder, signal.SIGCONT)
+        self.assertTracksAlone(w, "out of time")
+        self.assertIn("drawing", {STAGES[m["stage"]] for m in w.seen if m["type"] == "progress"})
+
+    def test_the_job_is_cancelled(self):
+        w, _, _ = self.begin()
+        w.send("cancel", id="j")
+        self.assertFailed(w.until("done", "failed"), INTERRUPTED, "cancelled", CANCELLED)
+        self.assertEqual(self.names(), [b"script", b"video"])
 
 
 class Daemon(DaemonFolder):
