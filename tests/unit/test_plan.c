@@ -139,6 +139,31 @@ static void plans_cuda_from_l2_and_shared_memory(void **state)
     assert_non_null(strstr(err.text, "shared memory"));
 }
 
+/* Whole waves of the mixer's blocks, two of 48 rows a multiprocessor; in FP32 volumes shrink before that tile
+ * does. Tiles of frames are as even as they can be. */
+static void tiles_cuda_evenly(void **state)
+{
+    static const char *const names[] = {"t4", "a100", "h200"};
+    struct tt_device device;
+    struct tt_error err;
+
+    (void)state;
+    for (int i = 0; i < 6; i++) {
+        const enum tt_precision precision = i % 2 ? TT_FP16 : TT_FP32;
+        struct tt_plan p;
+        int wave, tiles;
+
+        assert_int_equal(tt_device_describe(&device, names[i / 2], &err), TT_OK);
+        plan_on(&p, &device, precision);
+        wave = device.units * 96 / 47;
+        assert_int_equal(p.tile.queries % wave, 0);
+        tiles = (47 + p.tile.frames - 1) / p.tile.frames;
+        assert_int_equal(p.tile.frames, (47 + tiles - 1) / tiles);
+        if (precision == TT_FP32 && device.units > 100)
+            assert_true(p.volume_queries < p.tile.queries && p.volume_queries * 4 > p.tile.queries);
+    }
+}
+
 /* One clip and 256 query points in at most 0.6 GB; ten thousand in at most 2 GB, since tiles bound it. */
 static void keeps_cuda_memory_within_the_goal(void **state)
 {
@@ -295,6 +320,7 @@ int main(void)
         cmocka_unit_test(follows_wishes),
         cmocka_unit_test(refuses_what_cannot_fit),
         cmocka_unit_test(plans_cuda_from_l2_and_shared_memory),
+        cmocka_unit_test(tiles_cuda_evenly),
         cmocka_unit_test(keeps_cuda_memory_within_the_goal),
         cmocka_unit_test(refuses_cuda_tiles_that_cannot_fit),
         cmocka_unit_test(ranks_traffic_by_frame_tile),
