@@ -3,6 +3,7 @@ by pixel, with where the track file says that it must be."""
 import json
 import os
 import pathlib
+import pty
 import resource
 import shutil
 import signal
@@ -360,9 +361,9 @@ class Troubles(Overlays):
     def long(self):
         """Enough frames to catch it at work."""
         video = self.folder / "long.mp4"
-        subprocess.run(["ffmpeg", "-v", "error", "-f", "lavfi", "-i", "testsrc2=s=1280x720:r=25:d=40", "-c:v", "libx264",
+        subprocess.run(["ffmpeg", "-v", "error", "-f", "lavfi", "-i", "testsrc2=s=640x480:r=25:d=30", "-c:v", "libx264",
                         "-preset", "ultrafast", video], check=True)
-        write_tracks(self.folder / "long.tracks.npz", np.full((1, 1000, 2), 60.5), size=(1280, 720))
+        write_tracks(self.folder / "long.tracks.npz", np.full((1, 750, 2), 60.5), size=(640, 480))
         return video
 
     def at_work(self, video):
@@ -398,6 +399,26 @@ class Troubles(Overlays):
         self.assertEqual(process.returncode, -signal.SIGINT)
         self.assertEqual(self.names(), [b"long.mp4", b"long.tracks.npz"])
         self.assertFalse(pathlib.Path(f"/proc/{encoder}").exists())
+
+    def test_a_bar_on_a_terminal(self):
+        """And none elsewhere: nothing is on standard error where that is a pipe."""
+        video = make_video(self.folder / "a.mkv", moved(60, 2, 1))
+        write_tracks(self.folder / "a.tracks.npz", np.full((1, 60, 2), 60.5), size=(320, 256))
+        master, slave = pty.openpty()
+        process = subprocess.Popen([TILETRACK, "overlay", video], stdin=slave, stdout=slave, stderr=slave,
+                                   env={**os.environ, "TERM": "xterm"})
+        os.close(slave)
+        seen = b""
+        try:
+            while got := os.read(master, 65536):
+                seen += got
+        except OSError:  # the terminal is gone with the program
+            pass
+        os.close(master)
+        self.assertEqual(process.wait(60), 0)
+        self.assertRegex(seen, rb"\[#*\.+\] \d+/60 frames")
+        self.assertIn(b"1 tracks in 60 frames", seen.split(b"\r")[-2])
+        self.assertEqual(self.overlay(video).stderr, "")
 
     def test_a_file_that_may_not_grow(self):
         limited = run("overlay", self.long(), preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100000,) * 2))
