@@ -66,6 +66,27 @@ static void all_or_none(void **state)
     assert_int_equal(count_in(f, "tracks"), 0);
 }
 
+/* The worker could not make it: the tracks are committed all the same. */
+static void an_overlay_may_be_missing(void **state)
+{
+    struct fixture *f = *state;
+    struct tt_spool_job *job = start(f, "bear.mp4", NPZ | 1 << TT_OUTPUT_OVERLAY);
+    bool changed;
+
+    assert_string_equal(job->manifest.output[TT_OUTPUT_OVERLAY], "bear.overlay.mp4");
+    assert_int_equal(tt_spool_commit(f->spool, job, TT_OUTCOME_DONE, &changed, &f->err), TT_BAD_INPUT);
+    job = tt_spool_jobs(f->spool);
+    assert_int_equal(tt_spool_attempt_begin(f->spool, job, NPZ | 1 << TT_OUTPUT_OVERLAY, &f->err), TT_OK);
+    write_format(f, job, TT_OUTPUT_NPZ, "tracks");
+    commit(f, job);
+    assert_int_equal(tt_manifest_formats(tt_spool_ended(f->spool)), NPZ);
+    assert_string_equal(text_of(f, "tracks/bear.tracks.npz"), "tracks");
+    assert_int_equal(count_in(f, "tracks"), 1);
+    assert_int_equal(jobs_in_work(f), 0);
+    job = start(f, "cub.mp4", 1 << TT_OUTPUT_OVERLAY); /* nothing else is wanted */
+    assert_int_equal(tt_spool_commit(f->spool, job, TT_OUTCOME_DONE, &changed, &f->err), TT_BAD_INPUT);
+}
+
 /* A directory's own configuration is read when an attempt begins. */
 static void an_attempt_decides_the_formats(void **state)
 {
@@ -168,6 +189,7 @@ int main(void)
         SPOOL_TEST(all_of_them_are_committed),
         SPOOL_TEST(formats_of_other_programs),
         SPOOL_TEST(all_or_none),
+        SPOOL_TEST(an_overlay_may_be_missing),
         SPOOL_TEST(an_attempt_decides_the_formats),
         SPOOL_TEST(a_name_is_free_in_every_format_or_not_at_all),
         SPOOL_TEST(a_name_taken_meanwhile_moves_all_results),
