@@ -40,8 +40,8 @@ SOURCE = pathlib.Path(os.environ.get("TILETRACK_SOURCE", pathlib.Path(__file__).
 BIN = pathlib.Path(os.environ.get("TILETRACK_BIN", SOURCE / "build/bin"))
 CLIP = 47
 DEFAULT_WAYS = [
-    "alone,init=none", "before", "before-sure,init=sure", "weighed,blend=weighed", "overlap16,overlap=16", "fresh,supports=fresh",
-    "rescue,supports=rescue", "back,back",
+    "alone,init=none", "before", "before-sure,init=sure", "weighed,blend=weighed", "best,blend=best", "overlap16,overlap=16",
+    "overlap23,overlap=23", "back,back", "fresh,supports=fresh", "rescue,supports=rescue", "seam,supports=seam",
 ]  # fmt: skip
 
 
@@ -113,7 +113,7 @@ def run_ways(scene, folder, options):
     """[(name, seconds, overlap, tracks, claimed)] of all ways."""
     scene.write_raw(folder / "frames.rgb")
     (folder / "queries.txt").write_text("".join(f"{frame} {x} {y}\n" for frame, x, y in scene.queries))
-    program = os.environ.get("LONG_WAYS", BIN.parent / "tests/bench/long_ways")
+    program = os.environ.get("LONG_WAYS", BIN.parent / "tests/long_ways")
     process = subprocess.run([program, options.weights, options.backend, "frames.rgb", "queries.txt", "out", *options.ways],
                              cwd=folder, stdout=subprocess.PIPE, text=True, check=True)  # fmt: skip
     (folder / "frames.rgb").unlink()

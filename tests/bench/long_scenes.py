@@ -10,7 +10,7 @@ Two scenes, both drawn from numbers alone, a pure function of (scene, seed, fram
             seam    a card that another covers while every second pair of windows of 47 frames meets (overlap 8)
             leave   a card that leaves the frame and returns 101 frames later, in every 300 frames
             hide    a card that moves on while it is covered for 61 frames, more than a whole window, in every 300
-  still   nothing moves; only the camera's noise differs from frame to frame
+  still   nothing moves; only the camera's noise differs from frame to frame (100 frames of it, again and again)
 
 A scene is a list of layers, from back to front: a texture, an outline, and where it is in each frame. A point lies on a
 layer, so its track is the layer's motion; it is visible where it is in the frame and no layer before its own covers it. Where
@@ -145,7 +145,7 @@ class Scene:
             here = alpha > 0
             painted = look_up(layer.picture, u[here], v[here])
             value[here] += alpha[here][:, None] * (painted - value[here])
-        noise = np.random.default_rng([self.seed, 77, t]).normal(size=value.shape) * NOISE[self.name]
+        noise = np.random.default_rng([self.seed, 77, t % 100 if self.name == "still" else t]).normal(size=value.shape) * NOISE[self.name]
         return np.clip(np.round(value * 255 + noise), 0, 255).astype(np.uint8)
 
     def see(self, number, u, v, t):

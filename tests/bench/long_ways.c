@@ -4,18 +4,24 @@
  *
  * FRAMES: raw RGB frames of 256×256. QUERIES: lines "frame x y". WAY: a name and switches, NAME[,SWITCH...]:
  *
- *     overlap=N      frames that windows share (8)
- *     init=none | all | sure      what of the stitched track a window begins from: nothing, all of the
- * overlap, or its frames with a confidence above 0.5 (all) blend=ramp | weighed | best   the overlap: linear
- * cross-fade; that, times each side's confidence; each frame from the side that is more confident (ramp)
- *     supports=first | fresh | rescue | seam   what is looked for: the query's own surroundings; those of the
- *                    latest sure frame; those where the query's own give less confidence; the product's way,
- * core/seam.h (first) sure=X         how confident a frame must be for supports to be taken from it (0.9),
- *     steady=N       and so many before and behind it (6)
- *     need=X         rescue: windows whose mean confidence is less (0.9)
- *     gain=X         rescue: how much more confident the other supports must be (0.05)
- *     loose          rescue: also where it does not go on from a sure stitched track
- *     back           a second pass from the end to the beginning; the more confident of both
+ *     overlap=N         frames that windows share (8)
+ *     init=none         a window begins from nothing that is known,
+ *     init=all          from all of the stitched track in the overlap (this unless said otherwise),
+ *     init=sure         or from its frames with a confidence above 0.5
+ *     blend=ramp        the overlap: linear cross-fade (this unless said otherwise),
+ *     blend=weighed     that, times each side's confidence,
+ *     blend=best        or each frame from the side that is more confident
+ *     supports=first    looked for are: the query's own surroundings (this unless said otherwise),
+ *     supports=fresh    those of the latest sure frame,
+ *     supports=rescue   those, where the query's own give less confidence,
+ *     supports=seam     or the product's way, core/seam.h
+ *     sure=X            fresh, rescue: a frame is sure with a confidence above X (0.9)
+ *     steady=N          and N around it that are sure too (6),
+ *     border=X          and is X px within the frame (4)
+ *     need=X            rescue: windows whose mean confidence is below X (0.9)
+ *     gain=X            rescue: by how much it must grow (0.05)
+ *     loose             rescue: also where it does not go on from a sure stitched track
+ *     back              a second pass from the end to the beginning; the more confident of both
  *
  * Writes OUT: float32 [ways][queries][frames][4], the estimates, and prints a line of JSON for each way: its
  * name, the seconds that its tracking took, windows' overlap. The features are computed once for all ways (a
