@@ -1,38 +1,16 @@
-"""Long videos: window lengths around the seams, and 300 frames with exact truth and an occluder at a seam.
-
-The seam test prints absolute errors; the figures it must keep are those of a simple cross-fade. A better way across
-seams is to be judged by the same numbers.
-"""
+"""Long videos: window lengths around the seams, and tracks that hold across them, also in a job that was interrupted."""
 import json
+import sys
 import unittest
 
 import numpy as np
 
-from programs import Folder, main, make_video, moved, run, sample, to_pixels
+from programs import SOURCE, Folder, main, make_video, moved, run
+from worker_tools import STAGES, worker
 
-SIZE, FRAMES = 256, 300
-
-
-def path(t):
-    """Where the texture has moved to in frame t: slow curves, never faster than 1.5 pixels a frame."""
-    return np.stack([20 * np.sin(t / 30.0), 14 * np.sin(t / 21.0 + 1)], -1)
-
-
-def occluder(t):
-    """Left edge of a bar of 40 pixels that crosses the frame while the first windows meet (frames 36 to 50)."""
-    return -60 + (t - 28) * 12.0
-
-
-def render():
-    y, x = np.mgrid[0:SIZE, 0:SIZE] + 0.5
-    frames = []
-    for t in range(FRAMES):
-        dx, dy = path(t)
-        value = sample(x - dx, y - dy, seed=4, cell=8)
-        left = occluder(t)
-        value[(x >= left) & (x < left + 40)] = (0.2, 0.25, 0.7)
-        frames.append(to_pixels(value))
-    return np.stack(frames)
+sys.path.insert(0, str(SOURCE / "tests/bench"))
+import long  # noqa: E402
+import long_scenes  # noqa: E402
 
 
 class Lengths(Folder):
@@ -56,39 +34,58 @@ class Lengths(Folder):
 
 
 class Seams(Folder):
-    def test_errors_at_seams(self):
-        video = make_video(self.folder / "long.mkv", render())
-        points = [(frame, x, y) for frame in (0, 20, 150) for x in range(48, 224, 32) for y in range(48, 224, 44)]
-        (self.folder / "long.queries.csv").write_text(
-            "frame,x,y\n" + "".join(f"{frame},{x},{y}\n" for frame, x, y in points))
-        self.assertExit(run("track", video), 0)
-        with np.load(self.folder / "long.tracks.npz") as made:
-            tracks, hidden = made["tracks"], made["occluded"]
-        t = np.arange(FRAMES)
-        move = path(t)
-        query = np.array(points, float)
-        truth = query[:, None, 1:] + move[None] - move[query[:, 0].astype(int)][:, None]
-        left = occluder(t)[None]
-        visible = ~((truth[..., 0] >= left - 1) & (truth[..., 0] < left + 41))
-        error = np.hypot(*np.moveaxis(tracks - truth, -1, 0))
-        seam = np.zeros(FRAMES, bool)
-        for start in range(39, FRAMES, 39):
-            seam[start:start + 8] = True
-        jump = np.hypot(*np.moveaxis(np.diff(tracks - truth, axis=1), -1, 0))
-        both = visible[:, 1:] & visible[:, :-1]
-        figures = {
-            "median error inside windows": np.median(error[:, ~seam][visible[:, ~seam]]),
-            "median error in overlaps": np.median(error[:, seam][visible[:, seam]]),
-            "99th percentile of frame-to-frame jumps": np.percentile(jump[both], 99),
-            "within 4 px": (error[visible] < 4).mean(),
-            "occlusion flags right": (hidden == ~visible).mean(),
-        }
-        for name, value in figures.items():
-            print(f"{name}: {value:.3f}")
-        self.assertLess(figures["median error inside windows"], 0.6)
-        self.assertLess(figures["median error in overlaps"], 0.6)
-        self.assertGreater(figures["within 4 px"], 0.95)
-        self.assertGreater(figures["occlusion flags right"], 0.9)
+    """Three windows, a disc that turns by half a turn, cards that are covered while two windows meet and for a whole
+    window: tests/bench/long_scenes.py, with exact truth. docs/LONG_VIDEOS.md says what is asked."""
+
+    FRAMES = 125  # windows at 0, 39, 78
+
+    def setUp(self):
+        super().setUp()
+        self.scene = long_scenes.Scene("mixed", self.FRAMES)
+        self.scene.write_video(self.folder / "long.mkv")
+        self.scene.write_queries(self.folder / "long.queries.csv")
+
+    def figures(self, made, group=None):
+        return long.measure(self.scene, made["tracks"].astype(float), ~made["occluded"], 8, group).figures()
+
+    def test_tracks_hold_across_seams_and_resumed(self):
+        self.assertExit(run("track", "--threads", 1, self.folder / "long.mkv"), 0)
+        with np.load(self.folder / "long.tracks.npz") as file:
+            made = {name: file[name] for name in ("tracks", "occluded", "confidence")}
+        for group in (None, *dict.fromkeys(self.scene.groups)):
+            figures = self.figures(made, group)
+            print(group, {name: round(value, 3) for name, value in figures.items()})
+            if group == "turn":  # 0.71 and 71 where windows have nothing but the query's own surroundings
+                self.assertGreater(figures["within"], 0.9)
+                self.assertLess(figures["jumps"], 10)
+            elif group:
+                self.assertLess(figures["jump"], 1, group)
+                self.assertGreater(figures["within"], 0.98, group)
+        figures = self.figures(made)
+        self.assertLess(figures["overlap"], figures["inside"] + 0.05)
+        self.assertEqual(figures["found"], 1)
+        self.assertGreater(figures["flags"], 0.9)
+        self.resume(made)
+
+    def resume(self, made):
+        """Killed behind the second window, and taken up again by another process: the same bits. In the third window the
+        disc's tracks live by their second try, which asks since when they were sure."""
+        values = dict(video=str(self.folder / "long.mkv"), queries=str(self.folder / "long.queries.csv"),
+                      output=str(self.folder / "resumed.npz"), checkpoint=str(self.folder / "checkpoint"))
+        with worker(heartbeat_ms=0) as first:
+            first.job("j", **values)
+            at = 0  # messages of tracking with two whole windows: the second one's last, then the third one's first
+            while at < 2:
+                message = first.until("progress", timeout=300)
+                at += STAGES[message["stage"]] == "tracking" and message["frames"] >= 86
+            first.process.kill()
+        self.assertTrue((self.folder / "checkpoint.state").exists())
+        with worker() as second:
+            second.job("j", **values)
+            self.assertEqual(second.until("done", "failed", timeout=300).get("resumed_frames"), 86)
+        with np.load(self.folder / "resumed.npz") as file:
+            for name, values in made.items():
+                np.testing.assert_array_equal(file[name], values, name)
 
 
 if __name__ == "__main__":
