@@ -19,7 +19,7 @@ query's own frame left out. A frame is said to be visible where the confidence e
   < 4 px, flags     share of visible positions; share of frames whose visibility is told rightly
   drift             scene still: the largest distance of a point's mean position in the last 100 frames from that in the
                     first 100
-  track s           the ways' own time, without features and decoding
+  track s           the ways' own time, without decoding and features (of the program: with features)
 
 Needs Debian's python3-numpy and ffmpeg.
 """
@@ -127,7 +127,7 @@ def run_program(scene, folder, options):
     """The same of `tiletrack track`."""
     scene.write_video(folder / "long.mkv")
     scene.write_queries(folder / "long.queries.csv")
-    process = subprocess.run([BIN / "tiletrack", "track", "--weights", options.weights, "--device", options.backend, "--json",
+    process = subprocess.run([BIN / "tiletrack", "track", f"--model={options.weights}", "--device", options.backend, "--json",
                               folder / "long.mkv"], stdout=subprocess.PIPE, text=True, check=True)  # fmt: skip
     with np.load(folder / "long.tracks.npz") as made:
         return [("tiletrack track", json.loads(process.stdout)["track_ms"] / 1000, 8, made["tracks"].astype(float), ~made["occluded"])]
