@@ -194,7 +194,7 @@ class Boot(unittest.TestCase):
         self.assertEqual([l["TILETRACK_EVENT"] for l in lines if l["TILETRACK_EVENT"].startswith("job_")],
                          ["job_claimed", "job_started", "job_done"])
 
-    def test_05_reload_takes_a_good_file_and_refuses_a_bad_one(self):
+    def test_05a_reload_takes_a_good_file_and_refuses_a_bad_one(self):
         pid = self.pid()
         self.configure(("  grid: 16\n", "  grid: 6\n"), ("  settle_ms: 2000\n", "  settle_ms: 200\n"))
         self.run_in("systemctl", "reload", UNIT)
@@ -211,6 +211,16 @@ class Boot(unittest.TestCase):
         (self.machine.root / CONFIG[1:]).write_text(good)
         self.run_in("systemctl", "reload", UNIT)
         self.assertEqual((self.pid(), self.machine.show("NRestarts")), (pid, "0"))
+
+    def test_05b_the_encoder_works_under_the_unit_too(self):
+        self.configure(("  overlay: false\n", "  overlay: true\n"))
+        self.run_in("systemctl", "reload", UNIT)
+        self.drop("drawn.mkv", "short")
+        self.event("job_done", file="drawn.mkv")
+        self.assertEqual([n for n in self.names("tracks") if n.startswith("drawn")], ["drawn.overlay.mp4", "drawn.tracks.npz"])
+        self.assertEqual(self.events("job_warning"), [])
+        self.configure(("  overlay: true\n", "  overlay: false\n"))
+        self.run_in("systemctl", "reload", UNIT)
 
     def test_06_logrotate(self):
         """`log.file` in the directory that the unit makes, and the rule that the package brings."""
