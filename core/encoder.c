@@ -133,8 +133,8 @@ static enum tt_status hear(struct tt_encoder *e, struct tt_encode_message *messa
         if (ready < 0 || !fds[0].revents)
             continue;
         bytes = recv(e->control, message, sizeof *message, MSG_DONTWAIT);
-        if (bytes < 0 && (errno == EAGAIN || errno == EINTR))
-            continue;
+        if (bytes < 0 && (errno == EAGAIN || errno == EINTR || errno == ECONNRESET))
+            continue; /* ECONNRESET: it ended with frames unread; its last message is still there */
         return bytes <= 0 ? tell_death(e, err) : check(e, message, bytes, err);
     }
 }
