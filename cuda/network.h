@@ -6,8 +6,8 @@
 
 /* All queue work and return a cudaError_t. rows: of query points and frames. */
 struct tt_gpu_launches {
-    /* backbone.x from frame `first` on of backbone.rgb. *chunks: out, parts of the sums of x in backbone.partial, where the
-     * precision keeps them. */
+    /* backbone.x from frame `first` on of backbone.rgb. *chunks: out, parts of the sums of x in
+     * backbone.partial, where the precision keeps them. */
     int (*stem)(struct tt_gpu *gpu, int first, int frames, int *chunks);
     /* One residual block of a group, its first or another. backbone.x: in and out; *chunks: in and out. */
     int (*block)(struct tt_gpu *gpu, const struct tt_gpu_block *w, const struct tt_resnet_group *group,

@@ -236,7 +236,7 @@ class Boot(unittest.TestCase):
         self.run_in("systemctl", "reload", UNIT)
 
     def test_07_a_worker_is_killed(self):
-        self.drop("worker.mkv")
+        self.drop("worker.mkv", "long")  # whose decoder has not read all of it at once
         self.event("job_started", file="worker.mkv")
         decoder = wait_for(lambda: self.children("tiletrack-decode"), "a decoder")[0]
         status = self.run_in("cat", f"/proc/{decoder}/status").stdout
