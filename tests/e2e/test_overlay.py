@@ -504,7 +504,7 @@ class Workers(Scripted):
 
     def test_the_deadline_passes(self):
         """It costs the overlay, not the tracks, which are there."""
-        w, encoder, begun = self.begin(deadline_ms=20000)
+        w, encoder, begun = self.begin(deadline_ms=20000, stall_seconds=60)
         os.kill(encoder, signal.SIGSTOP)
         time.sleep(max(0.0, begun + 21 - time.monotonic()))
         with contextlib.suppress(ProcessLookupError):  # it may have been ended by now
