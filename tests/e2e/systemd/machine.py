@@ -59,6 +59,10 @@ def remove_tree(tree):
 
 # --- the root ---
 
+class NoRoot(Exception):
+    """No Debian root can be made here: no mirror, no network."""
+
+
 def apt_files():
     """This machine's sources and keys for Debian itself, as {path: bytes}."""
     found = {}
@@ -73,7 +77,7 @@ def mirror():
         match = re.search(rb"^(?:URIs: *|deb (?:\[[^]]*\] )?)(\S+)", text, re.M)
         if match and b"security" not in match[1]:
             return match[1].decode()
-    raise RuntimeError("apt's sources name no mirror of Debian")
+    raise NoRoot("apt's sources name no mirror of Debian")
 
 
 def in_root(root, *command, **options):
@@ -115,7 +119,7 @@ def base(folder, debs):
             in_root(root, "apt-get", "clean", stdout=out, stderr=out)
             (root / "usr/sbin/policy-rc.d").unlink()
         except subprocess.CalledProcessError as error:
-            raise RuntimeError(f"{error}\n{log.read_text(errors='replace')[-3000:]}") from None
+            raise NoRoot(f"{error}\n{log.read_text(errors='replace')[-3000:]}") from None
     stamp.write_text(key)
     return root
 
