@@ -119,7 +119,8 @@ def base(folder, debs):
             in_root(root, "apt-get", "clean", stdout=out, stderr=out)
             (root / "usr/sbin/policy-rc.d").unlink()
         except subprocess.CalledProcessError as error:
-            raise NoRoot(f"{error}\n{log.read_text(errors='replace')[-3000:]}") from None
+            fetched = error.cmd[0] != "debootstrap" and "update" not in error.cmd  # what fails then is ours
+            raise (RuntimeError if fetched else NoRoot)(f"{error}\n{log.read_text(errors='replace')[-3000:]}") from None
     stamp.write_text(key)
     return root
 
