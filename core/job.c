@@ -21,8 +21,6 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { FRAMES_READ = 8 }; /* at a time */
-
 int64_t tt_run_now_ms(void)
 {
     struct timespec now;
@@ -50,90 +48,6 @@ enum tt_status tt_run_go_on(const struct tt_run *run, enum tt_job_stage stage, i
     if (job->stop && atomic_load_explicit(job->stop, memory_order_relaxed))
         return tt_fail(err, TT_INTERRUPTED, "interrupted");
     return TT_OK;
-}
-
-/* --- decoding --- */
-
-enum tt_status tt_job_open_ahead(struct tt_job_decoder *ahead, const char *video,
-                                 const struct tt_decoder_options *options, struct tt_error *err)
-{
-    struct tt_job_decoder opened;
-    enum tt_status status = tt_decoder_open_path(video, &opened.video_fd, err);
-
-    if (status)
-        return status;
-    status = tt_decoder_open(&opened.decoder, opened.video_fd, options, err);
-    if (status)
-        close(opened.video_fd);
-    else
-        *ahead = opened;
-    return status;
-}
-
-void tt_job_close_ahead(struct tt_job_decoder *ahead)
-{
-    if (!ahead->decoder)
-        return;
-    tt_decoder_close(ahead->decoder);
-    close(ahead->video_fd);
-    ahead->decoder = NULL;
-}
-
-/* Opens the video, or takes the decoder that is open already. */
-static enum tt_status open_video(struct tt_run *run, struct tt_error *err)
-{
-    struct tt_job_decoder opened = run->job->ahead;
-    enum tt_status status = tt_run_go_on(run, TT_JOB_OPENING, 0, err);
-
-    if (!status && !opened.decoder)
-        status = tt_job_open_ahead(&opened, run->job->video, &run->job->decoder, err);
-    if (status) {
-        tt_job_close_ahead(&opened);
-        return status;
-    }
-    run->video_fd = opened.video_fd;
-    run->decoder = opened.decoder;
-    run->info = *tt_decoder_info(run->decoder);
-    if (fstat(run->video_fd, &run->opened) < 0)
-        return tt_fail_errno(err, tt_status_of_errno(errno), errno, "%s", run->job->video);
-    return TT_OK;
-}
-
-/* Begins the video again. */
-static enum tt_status rewind_video(struct tt_run *run, struct tt_error *err)
-{
-    tt_decoder_close(run->decoder);
-    run->decoder = NULL;
-    run->frames_read = 0;
-    return tt_decoder_open(&run->decoder, run->video_fd, &run->job->decoder, err);
-}
-
-/* Reads frames up to the job's own limit, a few between two heartbeats. A tt_frames_read. */
-static enum tt_status read_frames(void *user, uint8_t *rgb, double *time_s, int wanted, int *got,
-                                  struct tt_error *err)
-{
-    struct tt_run *run = user;
-    int64_t left = run->job->max_frames ? run->job->max_frames - run->frames_read : INT64_MAX;
-    int64_t start = tt_run_now_ms();
-    enum tt_status status = TT_OK;
-    bool ended = false;
-
-    if (left < wanted)
-        wanted = (int)left;
-    for (*got = 0; *got < wanted && !ended && !status;) {
-        int some = wanted - *got < FRAMES_READ ? wanted - *got : FRAMES_READ, read = 0;
-
-        status = tt_run_go_on(run, run->reading,
-                              run->reading == TT_JOB_DECODING ? run->frames_tracked : run->frames_read, err);
-        if (!status)
-            status = tt_decoder_read(run->decoder, rgb + (size_t)*got * TT_FRAME_BYTES, time_s + *got, some,
-                                     &read, err);
-        *got += read;
-        run->frames_read += read;
-        ended = read < some;
-    }
-    run->decode_ms += tt_run_now_ms() - start;
-    return status;
 }
 
 /* --- query points --- */
@@ -282,7 +196,7 @@ static enum tt_status seek_frame(struct tt_run *run, int64_t wanted, uint8_t *rg
         int got;
         enum tt_status status;
 
-        status = read_frames(run, rgb, &time_s, 1, &got, err);
+        status = tt_run_read_frames(run, rgb, &time_s, 1, &got, err);
         if (status)
             return status;
         if (got == 0)
@@ -316,7 +230,7 @@ static enum tt_status sample_pass(struct tt_run *run, struct tt_error *err)
     if (status)
         return status;
     run->supports_sampled = true;
-    return rewind_video(run, err);
+    return tt_run_rewind_video(run, err);
 }
 
 /* --- tracking --- */
@@ -577,13 +491,13 @@ static void tell_start(const struct tt_run *run)
 
 static enum tt_status run_job(struct tt_run *run, struct tt_error *err)
 {
-    enum tt_status status = open_video(run, err);
+    enum tt_status status = tt_run_open_video(run, err);
 
     if (status == TT_OK)
         status = prepare_queries(run, err);
     if (status == TT_OK)
-        status =
-            tt_windows_open(&run->windows, run->clip_frames, run->job->overlap_frames, read_frames, run, err);
+        status = tt_windows_open(&run->windows, run->clip_frames, run->job->overlap_frames,
+                                 tt_run_read_frames, run, err);
     if (status == TT_OK)
         status = open_results(run, err);
     if (status)

@@ -55,6 +55,16 @@ int64_t tt_run_now_ms(void); /* CLOCK_MONOTONIC */
 enum tt_status tt_run_go_on(const struct tt_run *run, enum tt_job_stage stage, int64_t frames,
                             struct tt_error *err);
 
+/* The video as run->decoder, or the one that the job brings along. */
+enum tt_status tt_run_open_video(struct tt_run *run, struct tt_error *err);
+
+/* Begins the video again. */
+enum tt_status tt_run_rewind_video(struct tt_run *run, struct tt_error *err);
+
+/* Reads frames up to the job's own limit, a few between two heartbeats. A tt_frames_read; user: the run. */
+enum tt_status tt_run_read_frames(void *user, uint8_t *rgb, double *time_s, int wanted, int *got,
+                                  struct tt_error *err);
+
 /* Refines a finished stitch's positions. Afterwards run->refined is set, or, where the video is no longer the
  * one that was tracked, a warning is. directory: for a nameless file (8 bytes a query and frame). */
 enum tt_status tt_run_refine(struct tt_run *run, const char *directory, struct tt_error *err);
