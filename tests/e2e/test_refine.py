@@ -300,9 +300,10 @@ class Refine(Scene):
         most = 0
         while os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
             for child in children(process.pid):
-                with contextlib.suppress(OSError, StopIteration, ValueError):
-                    status = pathlib.Path(f"/proc/{child}/status").read_text().splitlines()
-                    most = max(most, int(next(line for line in status if line.startswith("VmHWM")).split()[1]))
+                with contextlib.suppress(OSError, KeyError, ValueError):
+                    status = dict(line.split(":", 1) for line in pathlib.Path(f"/proc/{child}/status").read_text().splitlines())
+                    if status["Name"].strip().startswith("tiletrack-decod"):  # before exec its memory is its parent's
+                        most = max(most, int(status["VmHWM"].split()[0]))
             time.sleep(0.02)
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
