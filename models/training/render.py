@@ -276,7 +276,7 @@ class Renderer:
             video = sum(t.float() for t in takes).div(sub).to(self.dtype)
             if batch['interlaced'].any():
                 odd = (torch.arange(SIZE, device=self.device) % 2 == 1).view(1, 1, 1, SIZE, 1)
-                fields = torch.where(odd, takes[2], takes[1])
+                fields = torch.where(odd, takes[2], takes[0])
                 video = torch.where(b['interlaced'].view(-1, 1, 1, 1, 1) > 0, fields, video)
         return self.finish(b, batch, video)
 

@@ -664,9 +664,9 @@ def draw_scene(recipe, textures, seed, index, T, N, solids, sub=1, interlaced=Fa
     filmed a frame (1, or 3 for a long shutter)."""
     rng = np.random.default_rng([seed, index])
     shutter = rng.uniform(0.3, 0.9) if sub > 1 else 0.0
-    if interlaced:
-        shutter = 1.5
     offsets = (np.arange(sub) - sub // 2) * shutter / sub
+    if interlaced:          # the even rows' field, the moment between both (the truth's), the odd rows' half a frame later
+        offsets = np.array([0, 0.25, 0.5])
     times = (np.arange(T)[:, None] + offsets).reshape(-1) / 24
     draw = rng.random()
     orbiting = solids and draw < recipe.orbit

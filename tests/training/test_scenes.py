@@ -187,6 +187,32 @@ class Fiducials(unittest.TestCase):
     def test_orbits(self):
         self.check(dict(orbit=1), 1, 400)
 
+    def test_fields(self):
+        """Where a frame has two fields, the truth is that of the moment between them."""
+        recipe = scenes.Recipe.parse({**BARE, 'solids': 0.0, 'blur': 1.0, 'interlace': 1.0, 'fast': 1.0})
+        scene = scenes.draw_batch(recipe, self.textures, 9, 600, 1, 4, 40)
+        self.assertTrue(scene['interlaced'].all())
+        one = {k: v[0] if isinstance(v, np.ndarray) else v for k, v in scene.items()}
+        renderer = render.Renderer(self.textures, 'cpu')
+        video = renderer.render(scene)[0].numpy()
+        takes = [renderer.finish(renderer.upload(scene), scene, renderer.moment(renderer.upload(scene), m))[0].numpy()
+                 for m in range(3)]
+        shown = [min(range(3), key=lambda m: np.abs(video[:, row::2].astype(int) - takes[m][:, row::2]).max()) for row in (0, 1)]
+        self.assertNotEqual(*shown)
+        truth = scenes.Truth(one, self.textures, 4, 3)
+        q = one['queries'].astype(float)
+        owner, point, _ = truth.surface(q[:, 0].astype(int), q[:, 2], q[:, 1])
+        places = []
+        for moment in shown:
+            for key in ('plane', 'inverse', 'phase', 'crease'):
+                setattr(truth, key, one[key][:, moment::3])
+            places.append(truth.follow(owner, point)[0])
+        seen = ~one['hidden']
+        apart = np.linalg.norm(places[1] - places[0], axis=-1)[seen]
+        away = np.linalg.norm((places[0] + places[1]) / 2 - one['tracks'], axis=-1)[seen]
+        self.assertGreater(np.median(apart), 1)
+        self.assertLess(np.median(away / apart), 0.05)
+
     def test_repeatable(self):
         a, b = (scenes.draw_batch(scenes.Recipe(), self.textures, 5, 3, 2, 6, 8) for _ in range(2))
         for key in a:
