@@ -177,9 +177,36 @@ static float mix(float before, float behind, float share)
     return before + share * (behind - before);
 }
 
-/* Rule 5: the second try in place of the row's end, if it is better. */
+/* Whether the row is sure of the point from its query to the frame before `behind`. */
+static bool is_chain(const struct tt_seam_block *block, int q, const struct tt_estimate *row, int behind)
+{
+    bool chain = block->place[q] >= 0 || block->unbroken[q];
+
+    for (int t = block->place[q] < 0 ? 0 : block->place[q]; t < behind; t++)
+        chain = chain && confidence(row + t) > 0.5;
+    return chain;
+}
+
+/* Rule 6: the row is sure of the point elsewhere, where no chain of sure frames leads to the second try. */
+static bool is_return(const struct tt_estimate *row, const struct tt_estimate *again, int frames, int behind,
+                      bool chain)
+{
+    int sure = 0, elsewhere = 0;
+
+    for (int t = behind; t < frames; t++) {
+        chain = chain && confidence(again + t) > 0.5;
+        if (!is_sure(row + t))
+            continue;
+        sure++;
+        elsewhere += !chain && !(distance(row + t, again + t) <= TT_SEAM_REACH);
+    }
+    return 2 * elsewhere > sure;
+}
+
+/* Rules 5 and 6: the second try in place of the row's end, if it is better. chain: up to the anchor and its
+ * neighbours. */
 static bool take_over(struct tt_estimate *row, const struct tt_estimate *again, int frames, int anchor,
-                      bool left)
+                      bool left, bool chain)
 {
     const int first = anchor - TT_SEAM_STEADY, behind = anchor + TT_SEAM_STEADY + 1, rest = frames - behind;
     double least = mean_confidence(row + behind, rest) + (left ? -TT_SEAM_LOSS : TT_SEAM_GAIN);
@@ -187,7 +214,7 @@ static bool take_over(struct tt_estimate *row, const struct tt_estimate *again, 
     for (int t = first; t < behind; t++)
         if (!(distance(row + t, again + t) < TT_SEAM_REACH))
             return false;
-    if (!(mean_confidence(again + behind, rest) >= least))
+    if (!(mean_confidence(again + behind, rest) >= least) || is_return(row, again, frames, behind, chain))
         return false;
     for (int t = first; t < behind; t++) {
         float share = (float)(t - first + 1) / (float)(behind - first + 1);
@@ -220,10 +247,13 @@ enum tt_status tt_seam_hold(struct tt_seam *seam, const struct tt_seam_block *bl
     if (status)
         return status;
     for (int i = 0; i < request.queries; i++) {
-        const size_t at = (size_t)seam->query[i] * frames;
+        const int q = seam->query[i], anchor = seam->anchor[i];
+        const size_t at = (size_t)q * frames;
+        bool chain;
 
         join(row, block->known + at, result + at, block->frames, block->overlap);
-        if (take_over(row, seam->again + (size_t)i * frames, block->frames, seam->anchor[i], seam->left[i]))
+        chain = is_chain(block, q, row, anchor + TT_SEAM_STEADY + 1);
+        if (take_over(row, seam->again + (size_t)i * frames, block->frames, anchor, seam->left[i], chain))
             memcpy(result + at, row, frames * sizeof *row);
     }
     return TT_OK;

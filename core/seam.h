@@ -25,6 +25,10 @@
  * its mean conf behind them is greater by TT_SEAM_GAIN; or, where 2 holds, not less by more than
  * TT_SEAM_LOSS. Then it is taken from there on, cross-faded over the anchor and its neighbours, and the row
  * before.
+ *  6. It does not count against a return: where the row is sure again behind the anchor, conf > TT_SEAM_SURE,
+ * and in more than half of these frames is elsewhere, by more than TT_SEAM_REACH, than a second try that no
+ * chain of frames with conf > 0.5 leads to from the query. What was held on to meanwhile may be another
+ * thing.
  *
  * A result that nothing was gained for is left as it is, bit for bit.
  */

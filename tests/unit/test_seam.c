@@ -271,6 +271,65 @@ static void an_unbroken_track_is_not_held_by_a_guess(void **state)
     expect_untouched(1);
 }
 
+/* Query 1 is lost from frame 12 on, and sure again elsewhere from frame 41 on: too late for an anchor of its
+ * own. The second try is sure in every frame and goes on where the track was. */
+static void come_back(void)
+{
+    lose(1, 12, 0, 1, SURE);
+    for (int t = 41; t < FRAMES; t++)
+        result[FRAMES + t] = at(1, t, 60, SURE);
+}
+
+static void a_return_outweighs_a_broken_track(void **state)
+{
+    (void)state;
+    come_back();
+    unbroken[1] = false;
+    expect_untouched(1);
+    end(state);
+    begin(state);
+    come_back(); /* unbroken up to this window, not within it */
+    result[FRAMES + 1] = known[FRAMES + 1] = at(1, 1, 0, UNSURE);
+    expect_untouched(1);
+    end(state);
+    begin(state);
+    come_back(); /* unbroken up to the anchor; the second try itself loses the point for a frame */
+    asked.answer[30] = at(1, 30, 1, UNSURE);
+    expect_untouched(1);
+}
+
+static void an_unbroken_track_outweighs_a_return(void **state)
+{
+    struct tt_error err;
+
+    (void)state;
+    come_back();
+    assert_int_equal(hold(OVERLAP, &err), TT_OK);
+    assert_memory_equal(result + FRAMES + 12, asked.answer + 12, (FRAMES - 12) * sizeof *result);
+    end(state);
+    begin(state);
+    come_back(); /* the query lies in the window: nothing before it counts */
+    unbroken[1] = false;
+    place[1] = 3;
+    result[FRAMES + 1] = known[FRAMES + 1] = at(1, 1, 0, UNSURE);
+    assert_int_equal(hold(OVERLAP, &err), TT_OK);
+    assert_memory_equal(result + FRAMES + 12, asked.answer + 12, (FRAMES - 12) * sizeof *result);
+}
+
+/* A broken track is held as well, where nothing speaks for a return. */
+static void a_broken_track_is_held_without_a_return(void **state)
+{
+    struct tt_error err;
+
+    (void)state;
+    lose(1, 12, 0, 1, SURE);
+    unbroken[1] = false;
+    for (int t = 41; t < FRAMES; t++)
+        result[FRAMES + t] = at(1, t, t < 44 ? 2 : 60, SURE); /* half of them agree with the second try */
+    assert_int_equal(hold(OVERLAP, &err), TT_OK);
+    assert_memory_equal(result + FRAMES + 12, asked.answer + 12, (FRAMES - 12) * sizeof *result);
+}
+
 static void the_first_window_has_nothing_known(void **state)
 {
     struct tt_error err;
@@ -317,6 +376,9 @@ int main(void)
         SEAM_TEST(an_unbroken_track_is_believed),
         SEAM_TEST(a_broken_track_is_not),
         SEAM_TEST(an_unbroken_track_is_not_held_by_a_guess),
+        SEAM_TEST(a_return_outweighs_a_broken_track),
+        SEAM_TEST(an_unbroken_track_outweighs_a_return),
+        SEAM_TEST(a_broken_track_is_held_without_a_return),
         SEAM_TEST(the_first_window_has_nothing_known),
         SEAM_TEST(failures_leave_results_as_they_were),
     };
