@@ -1,9 +1,10 @@
 """docs/gpu-tests.log is of the sources under cuda/ as they are: whoever changes them runs the tests on a GPU again
-(tests/kernels/session.sh) and commits the new log. Where no GPU is to be had, a line
+(tests/kernels/session.sh) and commits the new log. `cuda` is the hash of the sources that ran. For others there is one line,
+with their hash, of two kinds:
 
-    pending HASH REASON
-
-there says so for exactly these sources; then the test is skipped, loudly, until they have run or change again.
+    same HASH      they give the GPU the same kernels and launches as the log's commit. tests/kernels/same_code.py is run and
+                   has to find so; the test is skipped only where that cannot run (no nvcc, no git, no such commit).
+    pending HASH REASON      they do not, and no GPU was to be had. The test is skipped, loudly, until they have run.
 """
 import os
 import pathlib
@@ -27,14 +28,21 @@ class GpuLog(unittest.TestCase):
     def test_it_is_of_these_sources(self):
         now = hash_of_sources()
         tested, = re.findall(r"^cuda ([0-9a-f]{64})$", self.log, re.M)
-        if self.pending(now):
-            self.skipTest(self.pending(now))
-        self.assertEqual(tested, now, "cuda/ has changed since the tests ran on a GPU: run tests/kernels/session.sh there "
-                                      "and commit its gpu-tests.log as docs/gpu-tests.log")
+        if tested == now:
+            return
+        claim = re.search(rf"^(same|pending) {now}(.*)$", self.log, re.M)
+        self.assertTrue(claim, "cuda/ has changed since the tests ran on a GPU: run tests/kernels/session.sh there and commit "
+                               "its gpu-tests.log as docs/gpu-tests.log, or, where tests/kernels/same_code.py says that the "
+                               f"GPU gets the same, the line `same {now}`")
+        if claim[1] == "pending":
+            self.skipTest(f"not yet run on a GPU:{claim[2]}")
+        self.compare_with(re.search(r"^commit (\w+)$", self.log, re.M)[1])
 
-    def pending(self, now):
-        found = re.search(rf"^pending {now} (.+)$", self.log, re.M)
-        return found and f"not yet run on a GPU: {found[1]}"
+    def compare_with(self, commit):
+        done = subprocess.run([SOURCE / "tests" / "kernels" / "same_code.py", commit], capture_output=True, text=True)
+        if done.returncode == 77:
+            self.skipTest(f"cuda/ is said to be what ran on a GPU but could not be compared with {commit}: {done.stdout.strip()}")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
     def test_it_says_what_ran_where(self):
         for line in (r"^commit [0-9a-f]{7,40}$", r"^device \S+", r"^date \d{4}-\d\d-\d\dT"):

@@ -1,121 +1,44 @@
 /* tests/kernels/launches.c: which kernels a T4 would run, with which blocks and how much dynamic shared
  * memory.
  *
- * Linked with the kernels for sm_75 and, in place of CUDA's runtime, with what is below: launches are written
- * down, nothing runs, no GPU is needed. Goes through a clip of 47 frames and 256 query points with a T4's
- * plan, both sizes and precisions. One line a kernel: mangled name, threads of a block, dynamic shared memory
- * in bytes, blocks of its smallest and largest launch, launches. Fails where a launch asks for more than 64
- * KiB. ptxas-report.sh puts these lines beside what the compiler says.
+ * Linked with the kernels for sm_75 and, in place of CUDA's runtime, with launching.c and what is below:
+ * launches are written down, nothing runs, no GPU is needed. Goes through a clip of 47 frames and 256 query
+ * points with a T4's plan, both sizes and precisions. One line a kernel: mangled name, threads of a block,
+ * dynamic shared memory in bytes, blocks of its smallest and largest launch, launches. Fails where a launch
+ * asks for more than 64 KiB. ptxas-report.sh puts these lines beside what the compiler says.
  */
 #include "core/formula.h"
 #include "cuda/gpu.h"
+#include "tests/kernels/launching.h"
 
 #include <cuda_runtime_api.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { KERNELS = 512, T4_SHARED = 65536 };
+enum { T4_SHARED = 65536 };
 
-static struct kernel {
-    const void *host;
-    const char *name;
+static struct {
     unsigned threads, least, most;
     size_t shared;
     int launches;
-} kernels[KERNELS];
-static int count, refused;
+} kernels[LAUNCHING_KERNELS];
+static int refused;
 
-/* ---- the runtime that compiled kernels call ---- */
-
-static struct {
-    dim3 grid, block;
-    size_t shared;
-} configuration;
-
-void **__cudaRegisterFatBinary(void *binary);
-void __cudaRegisterFatBinaryEnd(void **handle);
-void __cudaUnregisterFatBinary(void **handle);
-void __cudaRegisterFunction(void **handle, const char *host, char *device, const char *name, int threads,
-                            uint3 *tid, uint3 *bid, dim3 *block, dim3 *grid, int *warp);
-unsigned __cudaPushCallConfiguration(dim3 grid, dim3 block, size_t shared, cudaStream_t stream);
-cudaError_t __cudaPopCallConfiguration(dim3 *grid, dim3 *block, size_t *shared, void *stream);
-cudaError_t __cudaGetKernel(cudaKernel_t *kernel, const void *host);
-cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void **arguments, size_t shared,
-                               cudaStream_t stream);
-
-void **__cudaRegisterFatBinary(void *binary)
-{
-    static void *handle;
-
-    (void)binary;
-    return &handle;
-}
-
-void __cudaRegisterFatBinaryEnd(void **handle)
-{
-    (void)handle;
-}
-
-void __cudaUnregisterFatBinary(void **handle)
-{
-    (void)handle;
-}
-
-void __cudaRegisterFunction(void **handle, const char *host, char *device, const char *name, int threads,
-                            uint3 *tid, uint3 *bid, dim3 *block, dim3 *grid, int *warp)
-{
-    (void)handle, (void)device, (void)threads, (void)tid, (void)bid, (void)block, (void)grid, (void)warp;
-    if (count < KERNELS)
-        kernels[count++] = (struct kernel){.host = host, .name = name};
-}
-
-unsigned __cudaPushCallConfiguration(dim3 grid, dim3 block, size_t shared, cudaStream_t stream)
-{
-    (void)stream;
-    configuration.grid = grid, configuration.block = block, configuration.shared = shared;
-    return 0;
-}
-
-cudaError_t __cudaPopCallConfiguration(dim3 *grid, dim3 *block, size_t *shared, void *stream)
-{
-    *grid = configuration.grid, *block = configuration.block, *shared = configuration.shared;
-    *(cudaStream_t *)stream = NULL;
-    return cudaSuccess;
-}
-
-cudaError_t __cudaGetKernel(cudaKernel_t *kernel, const void *host)
-{
-    *kernel = (cudaKernel_t)host;
-    return cudaSuccess;
-}
-
-cudaError_t cudaLaunchKernel(const void *host, dim3 grid, dim3 block, void **arguments, size_t shared,
+cudaError_t launching_launch(int kernel, dim3 grid, dim3 block, void **arguments, size_t shared,
                              cudaStream_t stream)
 {
     unsigned blocks = grid.x * grid.y * grid.z, threads = block.x * block.y * block.z;
 
     (void)arguments, (void)stream;
-    for (int i = 0; i < count; i++) {
-        struct kernel *k = &kernels[i];
-
-        if (k->host != host)
-            continue;
-        k->threads = threads > k->threads ? threads : k->threads;
-        k->shared = shared > k->shared ? shared : k->shared;
-        k->least = !k->launches || blocks < k->least ? blocks : k->least;
-        k->most = blocks > k->most ? blocks : k->most;
-        k->launches++;
-        refused += shared > T4_SHARED;
-        return cudaSuccess;
-    }
-    return cudaErrorInvalidDeviceFunction;
-}
-
-cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void **arguments, size_t shared,
-                               cudaStream_t stream)
-{
-    return cudaLaunchKernel(kernel, grid, block, arguments, shared, stream);
+    kernels[kernel].threads = threads > kernels[kernel].threads ? threads : kernels[kernel].threads;
+    kernels[kernel].shared = shared > kernels[kernel].shared ? shared : kernels[kernel].shared;
+    if (!kernels[kernel].launches || blocks < kernels[kernel].least)
+        kernels[kernel].least = blocks;
+    kernels[kernel].most = blocks > kernels[kernel].most ? blocks : kernels[kernel].most;
+    kernels[kernel].launches++;
+    refused += shared > T4_SHARED;
+    return cudaSuccess;
 }
 
 cudaError_t cudaFuncSetAttribute(const void *kernel, enum cudaFuncAttribute attribute, int value)
@@ -126,12 +49,7 @@ cudaError_t cudaFuncSetAttribute(const void *kernel, enum cudaFuncAttribute attr
                : cudaSuccess;
 }
 
-cudaError_t cudaGetLastError(void)
-{
-    return cudaSuccess;
-}
-
-/* ---- and what the loading of weights calls ---- */
+/* ---- what the loading of weights calls ---- */
 
 cudaError_t cudaMalloc(void **p, size_t bytes)
 {
@@ -223,9 +141,9 @@ int main(void)
             fprintf(stderr, "launches: %s\n", err.text);
             return 1;
         }
-    for (int i = 0; i < count; i++)
+    for (int i = 0; i < launching_count(); i++)
         if (kernels[i].launches)
-            printf("%s\t%u\t%zu\t%u\t%u\t%d\n", kernels[i].name, kernels[i].threads, kernels[i].shared,
+            printf("%s\t%u\t%zu\t%u\t%u\t%d\n", launching_name(i), kernels[i].threads, kernels[i].shared,
                    kernels[i].least, kernels[i].most, kernels[i].launches);
     return refused != 0;
 }
