@@ -49,6 +49,7 @@ class Recipe:
     fast: float = 0.15              # fast motion
     shake: float = 0.3              # camera shake
     zoom: float = 0.3               # focal length changes
+    spin: float = 0.3               # layers that turn far in their plane
     still: float = 0.2              # camera at rest
     squeeze: float = 0.35           # a wide film squeezed into the square
     blur: float = 0.15              # share of batches filmed with a long shutter
@@ -61,6 +62,8 @@ class Recipe:
     letterbox: float = 0.08
     aim: float = 0.4                # share of query candidates drawn on a layer of any size, not on a pixel of the frame
     texture_bias: float = 0.7       # how much queries prefer texture (0: not at all)
+    solid_bias: float = 4.0         # how much they prefer solids to the background (layers: 4)
+    hidden_bias: float = 1.0        # how much they prefer points that are hidden and seen again
 
     @staticmethod
     def parse(entries):
@@ -186,7 +189,7 @@ def layer_planes(rng, specks, recipe, times, camera):
     place[0] = 0
     x = path(rng, times, (n,)) * reach * uniform(0.3, 1) + place[:, :1]
     y = path(rng, times, (n,)) * reach * uniform(0.2, 0.9) + place[:, 1:]
-    swing = np.where(chance(0.3), uniform(0, 2.2), uniform(0, 0.35)) * moves
+    swing = np.where(chance(recipe.spin), uniform(0, 2.2), uniform(0, 0.35)) * moves
     roll = path(rng, times, (n,)) * swing + uniform(-3.14, 3.14) * chance(0.35)
     yaw = np.tanh(path(rng, times, (n,)) * uniform(0, 0.9) * moves * chance(0.6)) * 0.95
     pitch = np.tanh(path(rng, times, (n,)) * uniform(0, 0.7) * moves * chance(0.6)) * 0.9
@@ -650,7 +653,7 @@ def choose_queries(rng, aimed, recipe, scene, truth, T, N):
     x, y = aim(aimed, recipe, scene, truth, frame, x, y, inset)
     owner, point, sure = truth.surface(frame, x, y)
     room = scene['room'][np.clip(owner - LAYERS, 0, SOLIDS - 1)] * (owner >= LAYERS) > 0 if scene['has_solids'] else False
-    weight = np.where((owner == 0) | room, 1.0, 4.0)
+    weight = np.where((owner == 0) | room, 1.0, np.where(owner < LAYERS, 4.0, recipe.solid_bias))
     weight = weight * (1 - recipe.texture_bias + recipe.texture_bias * truth.textures.detail(scene, owner, point))
     weight = weight * np.where(sure, 1, 1e-7) + 1e-12
     chosen = np.argsort(rng.exponential(size=M) / weight)[:N]
@@ -697,10 +700,22 @@ def draw_scene(recipe, textures, seed, index, T, N, solids, sub=1, interlaced=Fa
         scene['solid_gain'], scene['solid_bias'] = colours(rng, SOLIDS)
     scene.update(film(rng, recipe, T))
     truth = Truth(scene, textures, T, sub)
-    queries, owner, point = choose_queries(rng, aimed, recipe, scene, truth, T, N)
+    biased = recipe.hidden_bias != 1
+    queries, owner, point = choose_queries(rng, aimed, recipe, scene, truth, T, 2 * N if biased else N)
     tracks, hidden = truth.follow(owner, point)
+    if biased:
+        weight = np.where(seen_again(hidden), recipe.hidden_bias, 1.0)
+        kept = np.argsort(np.random.default_rng([seed, index, 8]).exponential(size=2 * N) / weight)[:N]
+        queries, owner, tracks, hidden = queries[kept], owner[kept], tracks[kept], hidden[kept]
     scene.update(queries=queries, tracks=tracks, hidden=hidden, owner=owner)
     return scene
+
+
+def seen_again(hidden):
+    """Which points are hidden in a frame between two in which they are seen: hidden [N,T] -> [N]."""
+    before = np.logical_or.accumulate(~hidden, 1)
+    after = np.logical_or.accumulate(~hidden[:, ::-1], 1)[:, ::-1]
+    return (hidden & before & after).any(1)
 
 
 def footprints(plane, inverse):

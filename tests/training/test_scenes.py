@@ -213,6 +213,20 @@ class Fiducials(unittest.TestCase):
         self.assertGreater(np.median(apart), 1)
         self.assertLess(np.median(away / apart), 0.05)
 
+    def share(self, which, **recipe):
+        scenes_ = [scenes.draw_batch(scenes.Recipe.parse({**BARE, **recipe}), self.textures, 9, 700 + i, 2, 24, 40) for i in range(6)]
+        return np.mean([which(s) for s in scenes_])
+
+    def test_more_queries_on_what_is_hard(self):
+        solids = lambda s: (s['owner'][:s['solid_clips']] >= scenes.LAYERS).mean()
+        again = lambda s: np.mean([scenes.seen_again(h) for h in s['hidden']])
+        self.assertGreater(self.share(solids, orbit=0, solid_bias=12), 1.2 * self.share(solids, orbit=0))
+        self.assertGreater(self.share(again, hidden_bias=4), 1.2 * self.share(again))
+
+    def test_seen_again(self):
+        hidden = np.array([[0, 0, 0], [0, 1, 0], [1, 1, 0], [0, 1, 1], [1, 0, 1], [1, 1, 1]], bool)
+        self.assertEqual(scenes.seen_again(hidden).tolist(), [False, True, False, False, False, False])
+
     def test_repeatable(self):
         a, b = (scenes.draw_batch(scenes.Recipe(), self.textures, 5, 3, 2, 6, 8) for _ in range(2))
         for key in a:

@@ -36,6 +36,11 @@ class Rate(unittest.TestCase):
         self.assertAlmostEqual(train.rate_at(c, 0, 0.0, 0, 200), 1e-6)
         self.assertAlmostEqual(train.rate_at(c, 0, 0.0, 99, 200), 1e-4)
 
+    def test_the_published_configuration(self):
+        c = train.read_config(os.path.join(ROOT, 'models', 'training', 'small.json'))
+        self.assertEqual((c['batch'], c['frames'], c['queries']), (4, 48, 128))
+        self.assertEqual(set(c['recipe']), set(train.Recipe.__dataclass_fields__))
+
     def test_unknown_entry(self):
         with self.assertRaisesRegex(ValueError, 'siting_rate'):
             self.config(siting_rate=1)
