@@ -2,6 +2,7 @@
 
     tool.py make-textures [--sources DIR] [--pack DIR]          download Debian packages, build the texture pack
     tool.py render OUT.png [--clips N] [--seed S] [--held-out] [--recipe JSON]    a contact sheet with tracks: look at it
+    tool.py pictures DIR                                        four clips of formula surfaces, for models/CARD.md's pictures
     tool.py train --config FILE --resume DIR --out DIR --budget SECONDS           one sitting
     tool.py evaluate WEIGHTS [--clips N] [--write DIR] [--tracks DIR]             measures on the held-out set
     tool.py export CHECKPOINT OUT.safetensors [--mean-with WEIGHTS]               the moving average -> models/
@@ -41,6 +42,13 @@ def render(p):
     textures = Textures(a.pack, a.held_out, a.limit)
     evaluate.contact_sheet(a.out, textures, Renderer(textures, device()), Recipe.parse(json.loads(a.recipe)), a.seed, a.clips,
                            a.frames)
+
+
+def pictures(p):
+    p.add_argument('out')
+    a = p.parse_args()
+    from pictures import write
+    write(a.out, device())
 
 
 def train(p):
@@ -100,7 +108,7 @@ def device():
     return 'cuda' if torch.cuda.is_available() else 'cpu'
 
 
-COMMANDS = {'make-textures': make_textures, 'render': render, 'train': train, 'evaluate': evaluate, 'export': export}
+COMMANDS = {'make-textures': make_textures, 'render': render, 'pictures': pictures, 'train': train, 'evaluate': evaluate, 'export': export}
 
 
 def main():

@@ -11,6 +11,7 @@ import torch
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, os.path.join(ROOT, 'models', 'training'))
+import pictures
 import render
 import scenes
 import textures as T
@@ -226,6 +227,15 @@ class Fiducials(unittest.TestCase):
     def test_seen_again(self):
         hidden = np.array([[0, 0, 0], [0, 1, 0], [1, 1, 0], [0, 1, 1], [1, 0, 1], [1, 1, 1]], bool)
         self.assertEqual(scenes.seen_again(hidden).tolist(), [False, True, False, False, False, False])
+
+    def test_pictures(self):
+        """The clips to look at ask for points on what they are about."""
+        legs, orbited, cloth = (pictures.draw(name)[0] for name in ('legs', 'orbited', 'cloth'))
+        for scene in (legs, orbited, cloth):
+            self.assertEqual(scene['queries'].shape, (1, pictures.POINTS, 3))
+        self.assertTrue((legs['owner'] > scenes.LAYERS + 1).all())
+        self.assertTrue(orbited['room'][0, 0] and (orbited['owner'] > scenes.LAYERS).all())
+        self.assertGreater((cloth['owner'] > 0).sum(), pictures.POINTS / 2)
 
     def test_repeatable(self):
         a, b = (scenes.draw_batch(scenes.Recipe(), self.textures, 5, 3, 2, 6, 8) for _ in range(2))
