@@ -195,10 +195,14 @@ static enum tt_status spill(struct tt_stitch *stitch, int frames, struct tt_erro
     return TT_OK;
 }
 
-/* conf > 0.5 */
+static double confidence(const struct tt_estimate *e)
+{
+    return 1 / ((1 + exp((double)e->occlusion)) * (1 + exp((double)e->expected_dist)));
+}
+
 static bool is_sure(const struct tt_estimate *e)
 {
-    return (1 + exp((double)e->occlusion)) * (1 + exp((double)e->expected_dist)) < 2;
+    return confidence(e) > 0.5;
 }
 
 /* The next `frames` frames of a query's row become final. */
@@ -275,9 +279,53 @@ int64_t tt_stitch_sure_since(const struct tt_stitch *stitch, int query)
     return stitch->since[query];
 }
 
-static float blend(float stitched, float fresh, float weight)
+static bool contradict(const struct tt_estimate *a, const struct tt_estimate *b)
+{
+    return hypot((double)a->x - (double)b->x, (double)a->y - (double)b->y) > TT_STITCH_APART && is_sure(a) &&
+           is_sure(b);
+}
+
+/* The frame at which passing over from the one to the other keeps the most confidence. */
+static int find_pass(const struct tt_estimate *stitched, const struct tt_estimate *fresh, int overlap)
+{
+    double kept = 0, most = 0; /* against passing over at frame 0 */
+    int pass = 0;
+
+    for (int t = 0; t < overlap; t++) {
+        kept += confidence(stitched + t) - confidence(fresh + t);
+        if (kept > most) {
+            most = kept;
+            pass = t + 1;
+        }
+    }
+    return pass;
+}
+
+static float mix(float stitched, float fresh, float weight)
 {
     return stitched + weight * (fresh - stitched);
+}
+
+void tt_stitch_blend(struct tt_estimate *stitched, const struct tt_estimate *fresh, int overlap)
+{
+    bool apart = false;
+
+    for (int t = 0; t < overlap; t++)
+        apart |= contradict(stitched + t, fresh + t);
+    if (apart) {
+        int pass = find_pass(stitched, fresh, overlap);
+
+        memcpy(stitched + pass, fresh + pass, (size_t)(overlap - pass) * sizeof *stitched);
+        return;
+    }
+    for (int t = 0; t < overlap; t++) {
+        float weight = (float)(t + 1) / (float)(overlap + 1);
+
+        stitched[t].x = mix(stitched[t].x, fresh[t].x, weight);
+        stitched[t].y = mix(stitched[t].y, fresh[t].y, weight);
+        stitched[t].occlusion = mix(stitched[t].occlusion, fresh[t].occlusion, weight);
+        stitched[t].expected_dist = mix(stitched[t].expected_dist, fresh[t].expected_dist, weight);
+    }
 }
 
 void tt_stitch_add(struct tt_stitch *stitch, int first, int count, const struct tt_estimate *result)
@@ -288,14 +336,7 @@ void tt_stitch_add(struct tt_stitch *stitch, int first, int count, const struct 
         struct tt_estimate *held = stitch->held + (size_t)(first + i) * TT_CLIP_FRAMES;
         const struct tt_estimate *fresh = result + (size_t)i * frames;
 
-        for (int t = 0; t < overlap; t++) {
-            float weight = (float)(t + 1) / (float)(overlap + 1);
-
-            held[t].x = blend(held[t].x, fresh[t].x, weight);
-            held[t].y = blend(held[t].y, fresh[t].y, weight);
-            held[t].occlusion = blend(held[t].occlusion, fresh[t].occlusion, weight);
-            held[t].expected_dist = blend(held[t].expected_dist, fresh[t].expected_dist, weight);
-        }
+        tt_stitch_blend(held, fresh, overlap);
         memcpy(held + overlap, fresh + overlap, (size_t)(frames - overlap) * sizeof *held);
     }
     if (first == stitch->added)

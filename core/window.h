@@ -20,10 +20,14 @@
  *
  * Stitching. (What a window loses is tried once more before it is added: core/seam.h.) Where a window shares
  * n frames with what is stitched so far (n = window.overlap), its values have the weight (i+1)/(n+1) in the
- * i-th shared frame, i from 0, and the stitched ones the rest; x, y and both logits alike. Where windows
- * overlap by more than half a window that happens to a frame more than once, in the order of the windows.
- * Frames before the start of the newest window are final: they and their times go to files without names, one
- * tile [queries][frames] a window. Memory: queries × 47 estimates, whatever the video's length.
+ * i-th shared frame, i from 0, and the stitched ones the rest; x, y and both logits alike. But where the two
+ * contradict each other in one of these frames, more than TT_STITCH_APART pixels apart and both with
+ * conf > 0.5 (as in core/seam.h), nothing is mixed, for the point is not in between: the stitched values
+ * stand up to the frame from which on the window's are more confident in the sum, and the window's from
+ * there. Where windows overlap by more than half a window that happens to a frame more than once, in the
+ * order of the windows. Frames before the start of the newest window are final: they and their times go to
+ * files without names, one tile [queries][frames] a window. Memory: queries × 47 estimates, whatever the
+ * video's length.
  */
 #ifndef TT_CORE_WINDOW_H
 #define TT_CORE_WINDOW_H
@@ -75,6 +79,9 @@ static inline int tt_window_place(const struct tt_window *window, int64_t frame)
     return place >= 0 && place < window->clip.frames ? (int)place : -1;
 }
 
+/* A cross-fade over 8 frames that begins with less moves a point by less than a pixel a frame. */
+enum { TT_STITCH_APART = 8 };
+
 struct tt_stitch;
 
 /* queries: at least 1. directory: where the spill files may grow (16 bytes a query and frame). */
@@ -99,6 +106,9 @@ int64_t tt_stitch_sure_since(const struct tt_stitch *stitch, int query);
 /* Adds the window's results [count][clip.frames] of queries first..first+count-1. Blocks must come in order:
  * first is where the block before ended. */
 void tt_stitch_add(struct tt_stitch *stitch, int first, int count, const struct tt_estimate *result);
+
+/* What tt_stitch_add does to a query's shared frames: [overlap] stitched ones and those of the window. */
+void tt_stitch_blend(struct tt_estimate *stitched, const struct tt_estimate *fresh, int overlap);
 
 /* Spills the last window. Afterwards only tt_stitch_read, _times, _frames and _close. */
 enum tt_status tt_stitch_finish(struct tt_stitch *stitch, struct tt_error *err);

@@ -10,7 +10,8 @@
  *     init=sure         or from its frames with a confidence above 0.5
  *     blend=ramp        the overlap: linear cross-fade (this unless said otherwise),
  *     blend=weighed     that, times each side's confidence,
- *     blend=best        or each frame from the side that is more confident
+ *     blend=best        each frame from the side that is more confident,
+ *     blend=pass        or the product's way, tt_stitch_blend (not with back)
  *     supports=first    looked for are: the query's own surroundings (this unless said otherwise),
  *     supports=fresh    those of the latest sure frame,
  *     supports=rescue   those, where the query's own give less confidence,
@@ -30,6 +31,7 @@
  */
 #include "core/backend.h"
 #include "core/seam.h"
+#include "core/window.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -38,7 +40,7 @@
 #include <time.h>
 
 enum init { INIT_NONE, INIT_ALL, INIT_SURE };
-enum blend { BLEND_RAMP, BLEND_WEIGHED, BLEND_BEST };
+enum blend { BLEND_RAMP, BLEND_WEIGHED, BLEND_BEST, BLEND_PASS };
 enum supports { SUPPORTS_FIRST, SUPPORTS_FRESH, SUPPORTS_RESCUE, SUPPORTS_SEAM };
 
 struct way {
@@ -324,14 +326,21 @@ static void run_window(struct bench *b, struct way *way, struct tt_estimate *kno
 
     make_init(b, way, known, start, from, to);
     track_way(b, way, known, start, from, to);
-    for (int q = 0; q < b->queries; q++)
+    for (int q = 0; q < b->queries; q++) {
+        struct tt_estimate *row = known + (size_t)q * (size_t)b->frames + start;
+        const struct tt_estimate *fresh = b->result + (size_t)q * (size_t)length;
+
+        if (way->blend == BLEND_PASS)
+            tt_stitch_blend(row + from, fresh + from, shared);
         for (int t = 0; t < length; t++) {
-            struct tt_estimate *at = known + (size_t)q * (size_t)b->frames + start + t;
-            const struct tt_estimate *fresh = b->result + (size_t)q * (size_t)length + t;
             int i = direction > 0 ? t - from : to - 1 - t;
 
-            *at = t >= from && t < to ? blend(way->blend, at, fresh, (i + 1.0) / (shared + 1.0)) : *fresh;
+            if (t < from || t >= to)
+                row[t] = fresh[t];
+            else if (way->blend != BLEND_PASS)
+                row[t] = blend(way->blend, row + t, fresh + t, (i + 1.0) / (shared + 1.0));
         }
+    }
     if (way->fresh)
         refresh(b, way, known, start, direction);
     way->track_s += seconds() - begun;
@@ -449,7 +458,7 @@ static int word(const char *value, const char *const *words, const char *whole)
 static void parse_switch(struct way *way, const char *text, const char *whole)
 {
     static const char *const inits[] = {"none", "all", "sure", NULL};
-    static const char *const blends[] = {"ramp", "weighed", "best", NULL};
+    static const char *const blends[] = {"ramp", "weighed", "best", "pass", NULL};
     static const char *const supports[] = {"first", "fresh", "rescue", "seam", NULL};
 
     if (!strncmp(text, "overlap=", 8))
@@ -503,6 +512,8 @@ static void make_way(struct bench *b, struct way *way, char *text)
             *next = ',';
         at = next;
     }
+    if (way->back && way->blend == BLEND_PASS)
+        die(text, "back and blend=pass");
     if (way->overlap < 0 || way->overlap >= TT_CLIP_FRAMES)
         die(text, "overlap");
     way->starts = take((size_t)b->frames, sizeof *way->starts);

@@ -368,6 +368,73 @@ static void weighs_the_overlap_linearly(void **state)
     tt_stitch_close(stitch);
 }
 
+/* Two windows of 20 frames that share 8: the stitched frames 12 to 19, and the next window's first ones,
+ * `apart` pixels beside them and with these logits. */
+static void stitch_apart(float apart, const float stitched[8], const float fresh[8],
+                         struct tt_estimate row[32])
+{
+    struct tt_estimate rows[20];
+    double time_s[20] = {0};
+    struct tt_window window = {.clip = {.frames = 20}, .time_s = time_s};
+    struct tt_stitch *stitch = NULL;
+    struct tt_error err;
+
+    assert_int_equal(tt_stitch_open(&stitch, 1, ".", &err), TT_OK);
+    assert_int_equal(tt_stitch_begin(stitch, &window, &err), TT_OK);
+    for (int t = 0; t < 20; t++) {
+        float logit = t < 12 ? -5 : stitched[t - 12];
+
+        rows[t] = (struct tt_estimate){100, 90, logit, logit};
+    }
+    tt_stitch_add(stitch, 0, 1, rows);
+    window.clip.first_frame = 12;
+    window.overlap = 8;
+    assert_int_equal(tt_stitch_begin(stitch, &window, &err), TT_OK);
+    for (int t = 0; t < 20; t++) {
+        float logit = t < 8 ? fresh[t] : -5;
+
+        rows[t] = (struct tt_estimate){100 + apart * 0.6f, 90 + apart * 0.8f, logit, logit};
+    }
+    tt_stitch_add(stitch, 0, 1, rows);
+    assert_int_equal(tt_stitch_finish(stitch, &err), TT_OK);
+    assert_int_equal(tt_stitch_read(stitch, 0, 1, 0, 32, row, &err), TT_OK);
+    tt_stitch_close(stitch);
+}
+
+/* Stitched up to frame `pass` of those shared, and the next window from there on, nothing in between. */
+static void expect_pass(const float stitched[8], const float fresh[8], int pass)
+{
+    struct tt_estimate row[32];
+
+    stitch_apart(TT_STITCH_APART + 0.1f, stitched, fresh, row);
+    for (int t = 0; t < 8; t++) {
+        float logit = t < pass ? stitched[t] : fresh[t];
+
+        assert_true((row[12 + t].x == 100) == (t < pass) && (row[12 + t].y == 90) == (t < pass));
+        assert_true(row[12 + t].occlusion == logit && row[12 + t].expected_dist == logit);
+    }
+}
+
+static void does_not_mix_what_contradicts(void **state)
+{
+    static const float sure[] = {-5, -5, -5, -5, -5, -5, -5, -5}, surer[] = {-6, -6, -6, -6, -6, -6, -6, -6},
+                       until_3[] = {-6, -6, -6, -2, -2, -2, -2, -2},
+                       from_3[] = {-2, -2, -2, -6, -6, -6, -6, -6}, unsure[] = {0, 0, 0, 0, 0, 0, 0, 0};
+    struct tt_estimate row[32];
+
+    (void)state;
+    expect_pass(sure, surer, 0);
+    expect_pass(surer, sure, 8);
+    expect_pass(until_3, from_3, 3);
+    expect_pass(from_3, until_3, 8); /* five frames of the one outweigh three of the other */
+    stitch_apart(TT_STITCH_APART - 0.1f, sure, surer, row); /* near enough */
+    assert_true(fabsf(row[12].x - 100 - 0.6f * (TT_STITCH_APART - 0.1f) / 9) < 1e-4f);
+    for (int i = 0; i < 2; i++) { /* only one side says that it sees the point */
+        stitch_apart(TT_STITCH_APART + 0.1f, i ? unsure : sure, i ? sure : unsure, row);
+        assert_true(fabsf(row[12].x - 100 - 0.6f * (TT_STITCH_APART + 0.1f) / 9) < 1e-4f);
+    }
+}
+
 static void keeps_the_bits_of_windows_that_agree(void **state)
 {
     double time_s[TT_CLIP_FRAMES] = {0};
@@ -571,6 +638,7 @@ int main(void)
         IN_DIRECTORY(stitches_windows),
         IN_DIRECTORY(windows_may_be_shorter),
         IN_DIRECTORY(weighs_the_overlap_linearly),
+        IN_DIRECTORY(does_not_mix_what_contradicts),
         IN_DIRECTORY(keeps_the_bits_of_windows_that_agree),
         IN_DIRECTORY(counts_since_when_a_track_is_sure),
         IN_DIRECTORY(refuses_windows_out_of_order),
