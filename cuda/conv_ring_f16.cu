@@ -57,34 +57,6 @@ __device__ __forceinline__ uint32_t pack_relu(float a, float b)
 #endif
 }
 
-/* 16 bytes to shared memory; zeros where not `there`. */
-__device__ __forceinline__ void copy_async(unsigned char *to, const void *from, bool there)
-{
-#if __CUDA_ARCH__ >= 800
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
-                 :
-                 : "r"(tt_shared_address(to)), "l"(from), "r"(there ? 16 : 0)
-                 : "memory");
-#else
-    *reinterpret_cast<uint4 *>(to) = there ? *reinterpret_cast<const uint4 *>(from) : make_uint4(0, 0, 0, 0);
-#endif
-}
-__device__ __forceinline__ void commit()
-{
-#if __CUDA_ARCH__ >= 800
-    asm volatile("cp.async.commit_group;" : : : "memory");
-#else
-#endif
-}
-/* Until no more than LEFT groups are on their way. */
-template <int LEFT> __device__ __forceinline__ void wait()
-{
-#if __CUDA_ARCH__ >= 800
-    asm volatile("cp.async.wait_group %0;" : : "n"(LEFT) : "memory");
-#else
-#endif
-}
-
 /* Scale, shift and ReLU of eight channels. */
 struct affine {
     float4 v[4];
@@ -141,7 +113,7 @@ template <class S> struct carrier {
 #pragma unroll
         for (int i = 0; i < S::TURNS; i++)
             if (has(i))
-                copy_async(at(tile, i), in + offset[i], inside >> i & 1);
+                tt_copy_async(at(tile, i), in + offset[i], inside >> i & 1);
     }
     /* Every second piece from `first` on; padding stays zero. norm: of the chunk. */
     __device__ __forceinline__ void normalise(unsigned char *tile, const float *norm, int first) const
@@ -161,7 +133,8 @@ template <class S> struct carrier {
 #pragma unroll
         for (int i = 0; i < S::WEIGHTS / S::THREADS; i++) {
             const int p = threadIdx.x + i * S::THREADS;
-            copy_async(slot + p * 16, from + p + (S::NW > 1 && p >= 3 * STEP ? columns - 3 * STEP : 0), true);
+            tt_copy_async(slot + p * 16, from + p + (S::NW > 1 && p >= 3 * STEP ? columns - 3 * STEP : 0),
+                          true);
         }
     }
 };
@@ -276,9 +249,9 @@ __global__ void __launch_bounds__(S::THREADS, 2) conv_ring(const struct tt_k_con
 #pragma unroll
     for (int s = 0; s < S::RING; s++) {
         carry.fetch_weights(ring + s * S::WEIGHTS * 16, weight + s * 3 * STEP, columns);
-        commit();
+        tt_commit();
     }
-    wait<S::RING - 1>();
+    tt_wait<S::RING - 1>();
     __syncthreads();
     carry.normalise(shared, norm, 0);
     carry.normalise(shared, norm, 1);
@@ -310,7 +283,7 @@ __global__ void __launch_bounds__(S::THREADS, 2) conv_ring(const struct tt_k_con
             const int odd = S::RING == 2 ? (chunk + ky) % 2 : ky;
             const int slot = odd * S::WEIGHTS * 16, slot_next = (odd + 1) % S::RING * S::WEIGHTS * 16;
             if (ky == 2) {
-                wait<S::RING - 2>();
+                tt_wait<S::RING - 2>();
                 if (more)
                     carry.normalise(shared + there, norm_next, 0);
             }
@@ -321,13 +294,13 @@ __global__ void __launch_bounds__(S::THREADS, 2) conv_ring(const struct tt_k_con
             now.first(acc, own + slot + STEP * 16);
             now.second(acc, from[2] + here + ky * ROW, BETWEEN, own + slot + 2 * STEP * 16);
             now.first(acc, own + slot + 2 * STEP * 16);
-            wait<S::RING - 2>();
+            tt_wait<S::RING - 2>();
             __syncthreads();
             if (more || (S::RING == 2 && ky == 0)) /* not behind the last stage */
                 carry.fetch_weights(ring + slot, ahead, columns);
             if (ky == 0 && more)
                 carry.fetch_tile(shared + there, in);
-            commit();
+            tt_commit();
             ahead += 3 * STEP;
             now.second(acc, ky < 2 ? from[0] + here + (ky + 1) * ROW : from[0] + there, BETWEEN,
                        own + slot_next);

@@ -23,14 +23,6 @@ struct weights {
     uint4 v[4][2];
 };
 
-/* Over the eight lanes that hold the same frames. */
-__device__ __forceinline__ float frame_sum(float x)
-{
-    x += __shfl_xor_sync(0xffffffffu, x, 4);
-    x += __shfl_xor_sync(0xffffffffu, x, 8);
-    return x + __shfl_xor_sync(0xffffffffu, x, 16);
-}
-
 /* [3][64] and [3][128]: bias, gamma, beta. */
 __device__ __forceinline__ void load_scalars(float *to, const struct tt_k_embed_level &l)
 {
@@ -207,7 +199,7 @@ __device__ __forceinline__ void exchange(float (&sum)[2][TILES][2], float *of_px
         for (int t = 0; t < TILES; t++)
 #pragma unroll
             for (int e = 0; e < 2; e++) {
-                sum[m][t][e] = frame_sum(sum[m][t][e]);
+                sum[m][t][e] = tt_column_sum(sum[m][t][e]);
                 if (lane < 4)
                     of_px[(px * 2 + m) * FRAMES + t * 8 + lane * 2 + e] = sum[m][t][e];
             }
@@ -315,9 +307,9 @@ __device__ __forceinline__ void second_conv(const uint2 *from, const uint4 *weig
 #pragma unroll
             for (int e = 0; e < 2; e++) {
                 float v0 = acc[m][t][e] + bias[c], v1 = acc[m][t][2 + e] + bias[c + 8];
-                const float mean = frame_sum(v0 + v1) * (1.0f / 16.0f);
+                const float mean = tt_column_sum(v0 + v1) * (1.0f / 16.0f);
                 v0 -= mean, v1 -= mean;
-                const float scale = rsqrtf(frame_sum(fmaf(v0, v0, v1 * v1)) * (1.0f / 16.0f) + 1e-5f);
+                const float scale = rsqrtf(tt_column_sum(fmaf(v0, v0, v1 * v1)) * (1.0f / 16.0f) + 1e-5f);
                 acc[m][t][e] = fmaxf(fmaf(v0 * scale, gamma[c], beta[c]), 0.0f);
                 acc[m][t][2 + e] = fmaxf(fmaf(v1 * scale, gamma[c + 8], beta[c + 8]), 0.0f);
             }

@@ -41,14 +41,6 @@ struct __align__(8 * N) values
     uint32_t v[2 * N];
 };
 
-/* Over the eight lanes that hold the same patches. */
-__device__ __forceinline__ float patch_sum(float x)
-{
-    x += __shfl_xor_sync(0xffffffffu, x, 4);
-    x += __shfl_xor_sync(0xffffffffu, x, 8);
-    return x + __shfl_xor_sync(0xffffffffu, x, 16);
-}
-
 __device__ __forceinline__ uint32_t transposed(float a, float b)
 {
     return tt_transpose(tt_pack(a, b));
@@ -62,34 +54,6 @@ __device__ __forceinline__ void multiply(float (&c)[N][4], const uint4 &w, const
 #pragma unroll
     for (int n = 0; n < N; n++)
         tt_mma<K16>(c[n], a, b.v[2 * n], b.v[2 * n + 1]);
-}
-
-/* 16 bytes to shared memory, behind the program's back. */
-__device__ __forceinline__ void copy_async(unsigned char *to, const __half *from)
-{
-#if __CUDA_ARCH__ >= 800
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
-                 :
-                 : "r"(tt_shared_address(to)), "l"(from)
-                 : "memory");
-#else
-    *reinterpret_cast<uint4 *>(to) = *reinterpret_cast<const uint4 *>(from);
-#endif
-}
-__device__ __forceinline__ void commit()
-{
-#if __CUDA_ARCH__ >= 800
-    asm volatile("cp.async.commit_group;" : : : "memory");
-#else
-#endif
-}
-/* Until all but the latest group are there. */
-__device__ __forceinline__ void wait()
-{
-#if __CUDA_ARCH__ >= 800
-    asm volatile("cp.async.wait_group 1;" : : : "memory");
-#else
-#endif
 }
 
 /* Brings the even or odd rows of the block's patches, 32 columns of them, to shared memory: [position][patch]
@@ -107,7 +71,7 @@ template <int ODD> __device__ __forceinline__ void bring(unsigned char *to, cons
         if ((2 * k + 1) / 7 > row)
             from += second * 7 * ROW;
         if (VALUES % 2 == 0 || k < TURNS - 1 || !second)
-            copy_async(to + k * 2048, from);
+            tt_copy_async(to + k * 2048, from);
     }
 }
 
@@ -126,7 +90,7 @@ __device__ __forceinline__ void first_rows(float (&acc)[16][N][4], unsigned char
         for (int s = 0; s < 2; s++)
             w[t][s] = __ldg(weight + (((ODD ? t / 3 * 2 : 1) * 3 + t % 3) * 4 + s) * 128);
     if (K16) {
-        wait();
+        tt_wait<1>();
         __syncthreads();
     }
     const uint4 *column = reinterpret_cast<const uint4 *>(here) + threadIdx.x % 32;
@@ -156,7 +120,7 @@ __device__ __forceinline__ void first_rows(float (&acc)[16][N][4], unsigned char
         __syncthreads();
         if (more)
             bring<ODD>(here, patch);
-        commit();
+        tt_commit();
     }
 }
 
@@ -179,7 +143,7 @@ __device__ __forceinline__ void normalise(float (&acc)[P][N][4], const float *bi
                     acc[p][n][2 * r + e] += b[r];
                     sum += acc[p][n][2 * r + e];
                 }
-            const float mean = patch_sum(sum) * (1.0f / (16.0f * P));
+            const float mean = tt_column_sum(sum) * (1.0f / (16.0f * P));
 #pragma unroll
             for (int p = 0; p < P; p++)
 #pragma unroll
@@ -187,7 +151,7 @@ __device__ __forceinline__ void normalise(float (&acc)[P][N][4], const float *bi
                     float *v = &acc[p][n][2 * r + e];
                     *v -= mean, square = fmaf(*v, *v, square);
                 }
-            const float scale = 1.0f / sqrtf(patch_sum(square) * (1.0f / (16.0f * P)) + 1e-5f);
+            const float scale = 1.0f / sqrtf(tt_column_sum(square) * (1.0f / (16.0f * P)) + 1e-5f);
 #pragma unroll
             for (int p = 0; p < P; p++)
 #pragma unroll
@@ -288,9 +252,9 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) encode_base(const struct t
             const int own = min((int)(blockIdx.x * 8 * N + threadIdx.x % 64 / 4), e.rows - 1);
             patch = volume + (size_t)(orientation * e.rows + own) * AREA * ROW;
             bring<0>(shared, patch);
-            commit();
+            tt_commit();
             bring<1>(shared + EVEN_BYTES, patch);
-            commit();
+            tt_commit();
             patch += 32;
         }
 #pragma unroll 1

@@ -101,6 +101,13 @@ static inline float tt_warp_sum(float x)
     return x;
 }
 
+static inline float tt_column_sum(float x)
+{
+    for (int i = 4; i < 32; i *= 2)
+        x += emulate_shuffle(x, i);
+    return x;
+}
+
 static inline float4 tt_load4(const float *p)
 {
     return *reinterpret_cast<const float4 *>(p);
@@ -134,6 +141,27 @@ static inline uint32_t tt_shared_address(const void *p)
 static inline void tt_ldmatrix4(uint32_t (&r)[4], uint32_t address)
 {
     emulate_ldmatrix4(r, address);
+}
+
+static inline void tt_copy_async(unsigned char *to, const void *from)
+{
+    memcpy(to, from, 16);
+}
+
+static inline void tt_copy_async(unsigned char *to, const void *from, bool there)
+{
+    if (there)
+        memcpy(to, from, 16);
+    else
+        memset(to, 0, 16);
+}
+
+static inline void tt_commit()
+{
+}
+
+template <int LEFT> static inline void tt_wait()
+{
 }
 
 template <bool K16> static inline void tt_mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
