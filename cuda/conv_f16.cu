@@ -11,32 +11,22 @@
  * warps in order. Shared memory: the larger of tile and 4.6 KB a warp, and 512·NW·MW bytes: at most 48.7 KB.
  * Sums run over (chunk, tap, channel), then the projection's channels, in order.
  */
-#include "cuda/kernels.h"
-#include "cuda/tile_f16.cuh"
+#include "cuda/conv_f16.cuh"
 
 namespace
 {
 
-enum { TW = 16 };
-
-template <int MW_, int NW_, int CK_, int STRIDE_> struct shape {
+template <int MW, int NW, int CK_, int STRIDE> struct shape : block_shape<MW, NW, STRIDE> {
+    typedef block_shape<MW, NW, STRIDE> block;
     enum {
-        MW = MW_,
-        NW = NW_,
         CK = CK_,
-        STRIDE = STRIDE_,
-        THREADS = 32 * MW * NW,
-        TH = 4 * MW,
-        IH = STRIDE == 1 ? TH + 2 : 2 * TH + 1,
-        IW = STRIDE == 1 ? TW + 2 : 2 * TW + 1,
         PIXEL = 2 * CK + 16, /* bytes of a pixel in shared memory */
         GROUPS = CK / 8,     /* 16-byte pieces of a pixel */
-        STAGE = TT_STAGE_BYTES,
-        TILE = IH * IW * PIXEL,
-        MAIN = TILE > STAGE *MW *NW ? TILE : STAGE *MW *NW,
-        BYTES = MAIN + MW * NW * 64 * 8,
+        TILE = block::IH * block::IW * PIXEL,
+        MAIN = TILE > block::STAGES ? TILE : block::STAGES,
+        BYTES = MAIN + block::SUMS,
         STEPS = CK / 16,
-        AHEAD = THREADS / GROUPS, /* pixels that the block loads at once */
+        AHEAD = block::THREADS / GROUPS, /* pixels that the block loads at once */
     };
 };
 
@@ -45,29 +35,6 @@ template <class S> __device__ __forceinline__ int pixel_at(int y, int x)
 {
     return (y * S::IW + (S::STRIDE == 1 ? x : (x & 1) * (TW + 1) + (x >> 1))) * S::PIXEL;
 }
-
-/* Scale, shift and ReLU of eight channels. */
-struct affine {
-    float scale[8], shift[8];
-    __device__ __forceinline__ void load(const float *norm)
-    {
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            const float4 v = tt_load4(norm + 4 * i);
-            scale[2 * i] = v.x, shift[2 * i] = v.y, scale[2 * i + 1] = v.z, shift[2 * i + 1] = v.w;
-        }
-    }
-    __device__ __forceinline__ uint32_t pair(uint32_t u, int i) const
-    {
-        const float2 v = tt_unpack(u);
-        return tt_pack(fmaxf(fmaf(v.x, scale[i], shift[i]), 0.0f),
-                       fmaxf(fmaf(v.y, scale[i + 1], shift[i + 1]), 0.0f));
-    }
-    __device__ __forceinline__ uint4 operator()(uint4 u) const
-    {
-        return make_uint4(pair(u.x, 0), pair(u.y, 2), pair(u.z, 4), pair(u.w, 6));
-    }
-};
 
 /* threadIdx.x, hidden from the compiler, which would otherwise compute every address of a tile once and keep
  * them all in registers across the loop over chunks, and spill. */
@@ -88,7 +55,7 @@ __device__ __forceinline__ void load_tile(unsigned char *shared, const __half *i
 {
     enum { BATCH = 6, AHEAD = S::AHEAD };
     const int group = threadIdx.x % S::GROUPS;
-    affine f;
+    affine<false> f;
     f.load(norm + group * 16);
     in += group * 8;
     const int pixels = rows * cols;
@@ -180,35 +147,16 @@ __global__ void __launch_bounds__(S::THREADS, S::THREADS == 128 ? 2 : 1)
         }
     }
     __syncthreads();
-    float2 *sums = reinterpret_cast<float2 *>(shared + S::MAIN);
-    const size_t line = (size_t)c.out_size * c.out_c;
-    const size_t first =
-        ((size_t)frame * c.out_size + oy + wm * 4) * line + (size_t)ox * c.out_c + n0 + wn * 64;
-    tt_store_warp(acc, shared + warp * S::STAGE, sums + (wm * S::NW + wn) * 64,
-                  reinterpret_cast<__half *>(c.out) + first,
-                  c.add ? reinterpret_cast<const __half *>(c.add) + first : nullptr, c.out_c, line);
-    __syncthreads();
-    if (c.partial && threadIdx.x < S::NW * 64) {
-        float2 total = sums[threadIdx.x];
-        for (int i = 1; i < S::MW; i++) {
-            const float2 v = sums[i * S::NW * 64 + threadIdx.x];
-            total.x += v.x, total.y += v.y;
-        }
-        reinterpret_cast<float2 *>(
-            c.partial)[((size_t)frame * gridDim.x + blockIdx.x) * c.out_c + n0 + threadIdx.x] = total;
-    }
+    store_block<S>(acc, c, shared, reinterpret_cast<float2 *>(shared + S::MAIN), wm, wn, oy, ox, n0);
 }
 
 template <class S> cudaError_t launch(const struct tt_k_conv_f16 *c, void *stream)
 {
-    if (c->out_size % TW || c->out_size % S::TH || c->out_c % (64 * S::NW) || c->in_c % S::CK ||
-        c->proj_c % S::CK || c->in_size != c->out_size * S::STRIDE || (c->proj_c && S::STRIDE != 1))
-        return cudaErrorInvalidValue;
     auto *kernel = c->proj_c ? conv_f16<S, S::STRIDE == 1> : conv_f16<S, false>;
-    const cudaError_t e = tt_shared(kernel, S::BYTES);
+    const cudaError_t e = fits<S>(c, S::CK, S::CK) ? tt_shared(kernel, S::BYTES) : cudaErrorInvalidValue;
     if (e != cudaSuccess)
         return e;
-    const dim3 grid(c->out_size / TW * (c->out_size / S::TH), c->out_c / (64 * S::NW), c->frames);
+    const dim3 grid = blocks_of<S>(c);
     kernel<<<grid, S::THREADS, S::BYTES, (cudaStream_t)stream>>>(*c);
     return cudaGetLastError();
 }

@@ -14,67 +14,29 @@
  * norm (8 bytes a channel): at most 61.5 KB. For m16n8k16 and cp.async, which a T4 does not have: conv_f16.cu
  * is faster without them. Sums run over (chunk, tap, channel), then the projection's channels, in order.
  */
-#include "cuda/kernels.h"
-#include "cuda/tile_f16.cuh"
+#include "cuda/conv_f16.cuh"
 
 namespace
 {
 
-enum { TW = 16, CK = 16, STEP = 128 }; /* STEP: 16-byte pieces of 64 columns of weights */
+enum { CK = 16, STEP = 128 }; /* STEP: 16-byte pieces of 64 columns of weights */
 
-template <int MW_, int NW_, int STRIDE_, int RING_> struct shape {
+template <int MW, int NW, int STRIDE, int RING_> struct shape : block_shape<MW, NW, STRIDE> {
+    typedef block_shape<MW, NW, STRIDE> block;
     enum {
-        MW = MW_,
-        NW = NW_,
-        STRIDE = STRIDE_,
         RING = RING_,
-        THREADS = 32 * MW * NW,
-        TH = 4 * MW,
-        IH = STRIDE == 1 ? TH + 2 : 2 * TH + 1,
-        IW = STRIDE == 1 ? TW + 2 : 2 * TW + 1,
-        TILE = IH * IW * 32,
-        TURNS = (IH * IW * 2 + THREADS - 1) / THREADS, /* pieces of a tile that a thread takes */
-        WEIGHTS = 3 * STEP * NW,                       /* pieces of a stage */
-        SLOTS = 2 * TILE,                              /* where the ring lies */
+        TILE = block::IH * block::IW * 32,
+        /* pieces of a tile that a thread takes */
+        TURNS = (block::IH * block::IW * 2 + block::THREADS - 1) / block::THREADS,
+        WEIGHTS = 3 * STEP * NW, /* pieces of a stage */
+        SLOTS = 2 * TILE,        /* where the ring lies */
         NORM = SLOTS + RING * WEIGHTS * 16,
         PROJ_CK = 64, /* channels of a chunk of the projection */
         PROJ_PIXEL = 2 * PROJ_CK + 16,
         PROJ_GROUPS = PROJ_CK / 8,
     };
     static_assert(64 * MW * PROJ_PIXEL <= NORM, "the projection's tile fits");
-    static_assert(MW * NW * (TT_STAGE_BYTES + 512) <= NORM, "the epilogue fits");
-};
-
-/* max(a, 0), max(b, 0) in FP16 */
-__device__ __forceinline__ uint32_t pack_relu(float a, float b)
-{
-#if __CUDA_ARCH__ >= 800
-    uint32_t r;
-    asm("cvt.rn.relu.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(b), "f"(a));
-    return r;
-#else
-    return tt_pack(fmaxf(a, 0.0f), fmaxf(b, 0.0f));
-#endif
-}
-
-/* Scale, shift and ReLU of eight channels. */
-struct affine {
-    float4 v[4];
-    __device__ __forceinline__ void load(const float *norm)
-    {
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            v[i] = tt_load4(norm + 4 * i);
-    }
-    __device__ __forceinline__ uint32_t pair(uint32_t u, int i) const
-    {
-        const float2 x = tt_unpack(u);
-        return pack_relu(fmaf(x.x, v[i].x, v[i].y), fmaf(x.y, v[i].z, v[i].w));
-    }
-    __device__ __forceinline__ uint4 operator()(uint4 u) const
-    {
-        return make_uint4(pair(u.x, 0), pair(u.y, 1), pair(u.z, 2), pair(u.w, 3));
-    }
+    static_assert((int)block::STAGES + (int)block::SUMS <= NORM, "the epilogue fits");
 };
 
 /* What a thread brings: pieces threadIdx.x / 2 + turn · THREADS / 2 of each tile, half threadIdx.x % 2. */
@@ -118,7 +80,7 @@ template <class S> struct carrier {
     /* Every second piece from `first` on; padding stays zero. norm: of the chunk. */
     __device__ __forceinline__ void normalise(unsigned char *tile, const float *norm, int first) const
     {
-        affine f;
+        affine<true> f;
         f.load(norm + threadIdx.x % 2 * 16);
 #pragma unroll
         for (int i = first; i < S::TURNS; i += 2) {
@@ -198,7 +160,7 @@ __device__ __forceinline__ void project(tt_acc &acc, const struct tt_k_conv_f16 
     tt_frag_b b, next;
     tt_load_b(b, weight);
     for (int c0 = 0; c0 < c.proj_c; c0 += S::PROJ_CK) {
-        affine f;
+        affine<true> f;
         f.load(norm + 2 * c0);
         __syncthreads();
 #pragma unroll 1
@@ -311,36 +273,17 @@ __global__ void __launch_bounds__(S::THREADS, 2) conv_ring(const struct tt_k_con
     if (PROJ)
         project<S>(acc, c, shared, oy, ox);
     __syncthreads();
-    float2 *sums = reinterpret_cast<float2 *>(shared + TT_STAGE_BYTES * S::MW * S::NW);
-    const size_t line = (size_t)c.out_size * c.out_c;
-    const size_t first =
-        ((size_t)frame * c.out_size + oy + wm * 4) * line + (size_t)ox * c.out_c + n0 + wn * 64;
-    tt_store_warp(acc, shared + warp * TT_STAGE_BYTES, sums + (wm * S::NW + wn) * 64,
-                  reinterpret_cast<__half *>(c.out) + first,
-                  c.add ? reinterpret_cast<const __half *>(c.add) + first : nullptr, c.out_c, line);
-    __syncthreads();
-    if (c.partial && threadIdx.x < S::NW * 64) {
-        float2 total = sums[threadIdx.x];
-        for (int i = 1; i < S::MW; i++) {
-            const float2 v = sums[i * S::NW * 64 + threadIdx.x];
-            total.x += v.x, total.y += v.y;
-        }
-        reinterpret_cast<float2 *>(
-            c.partial)[((size_t)frame * gridDim.x + blockIdx.x) * c.out_c + n0 + threadIdx.x] = total;
-    }
+    store_block<S>(acc, c, shared, reinterpret_cast<float2 *>(shared + S::STAGES), wm, wn, oy, ox, n0);
 }
 
 template <class S> cudaError_t launch(const struct tt_k_conv_f16 *c, void *stream)
 {
-    if (c->out_size % TW || c->out_size % S::TH || c->out_c % (64 * S::NW) || c->in_c % CK || c->in_c < CK ||
-        c->proj_c % S::PROJ_CK || c->in_size != c->out_size * S::STRIDE || (c->proj_c && S::STRIDE != 1))
-        return cudaErrorInvalidValue;
     auto *kernel = c->proj_c ? conv_ring<S, S::STRIDE == 1> : conv_ring<S, false>;
     const int bytes = S::NORM + 8 * c->in_c;
-    const cudaError_t e = tt_shared(kernel, bytes);
+    const cudaError_t e = fits<S>(c, CK, S::PROJ_CK) ? tt_shared(kernel, bytes) : cudaErrorInvalidValue;
     if (e != cudaSuccess)
         return e;
-    const dim3 grid(c->out_size / TW * (c->out_size / S::TH), c->out_c / (64 * S::NW), c->frames);
+    const dim3 grid = blocks_of<S>(c);
     kernel<<<grid, S::THREADS, bytes, (cudaStream_t)stream>>>(*c);
     return cudaGetLastError();
 }
