@@ -3,6 +3,8 @@
  * Invariants: one mutex guards the orders; the stop flag and the stop descriptor change together. The thread
  * ends when the stream does, at SIGTERM, SHUTDOWN or the first message that makes no sense; from then on
  * tt_control_next gives nothing. A job's texts live in an inbox of their own, because the thread reads on.
+ * SIGTERM has a handler, for libraries (OpenBLAS) start threads before main that do not block it: whichever
+ * thread takes it, an eventfd tells ours.
  */
 #include "daemon/worker/control.h"
 
@@ -13,14 +15,15 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 enum { NO_PING = -1 };
 
+static int term_fd = -1; /* of the process: readable once SIGTERM has come */
+
 struct tt_control {
-    int fd, signal_fd, stop_fd;
+    int fd, stop_fd;
     struct tt_inbox *inbox;
     struct tt_prefetch *prefetch;
     struct tt_log *log;
@@ -162,13 +165,36 @@ static bool is_over(struct tt_control *c)
     return over;
 }
 
+static void on_term(int number)
+{
+    static const uint64_t one = 1;
+    int kept = errno;
+
+    (void)number;
+    if (write(term_fd, &one, sizeof one) < 0) {
+        /* It is full: it has been told often enough. */
+    }
+    errno = kept;
+}
+
+/* From here on this thread takes the signal, and one that waited. */
+static void unblock_term(void)
+{
+    sigset_t term;
+
+    sigemptyset(&term);
+    sigaddset(&term, SIGTERM);
+    pthread_sigmask(SIG_UNBLOCK, &term, NULL);
+}
+
 static void *run(void *user)
 {
     struct tt_control *c = user;
 
+    unblock_term();
     take_all(c);
     while (!is_over(c)) {
-        struct pollfd fds[] = {{.fd = c->fd, .events = POLLIN}, {.fd = c->signal_fd, .events = POLLIN}};
+        struct pollfd fds[] = {{.fd = c->fd, .events = POLLIN}, {.fd = term_fd, .events = POLLIN}};
 
         if (poll(fds, 2, -1) < 0)
             continue;
@@ -184,7 +210,7 @@ enum tt_status tt_control_start(struct tt_control **control, int fd, int stop_fd
                                 struct tt_prefetch *prefetch, struct tt_log *log, struct tt_error *err)
 {
     struct tt_control *made = calloc(1, sizeof *made);
-    sigset_t term;
+    const struct sigaction told = {.sa_handler = on_term, .sa_flags = SA_RESTART};
     int rc;
 
     if (!made)
@@ -195,12 +221,11 @@ enum tt_status tt_control_start(struct tt_control **control, int fd, int stop_fd
     made->prefetch = prefetch;
     made->log = log;
     made->ping = NO_PING;
-    sigemptyset(&term);
-    sigaddset(&term, SIGTERM);
-    made->signal_fd = signalfd(-1, &term, SFD_CLOEXEC | SFD_NONBLOCK);
     pthread_mutex_init(&made->mutex, NULL);
     pthread_cond_init(&made->changed, NULL);
-    rc = made->signal_fd < 0 ? errno : pthread_create(&made->thread, NULL, run, made);
+    term_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    rc = term_fd < 0 || sigaction(SIGTERM, &told, NULL) < 0 ? errno
+                                                            : pthread_create(&made->thread, NULL, run, made);
     if (rc) {
         free(made);
         return tt_fail_errno(err, TT_RETRY_LATER, rc, "control");

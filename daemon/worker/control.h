@@ -17,7 +17,8 @@ struct tt_control;
 
 /* Starts the thread. stop_fd: an eventfd, non-blocking, that becomes readable when the job shall stop. inbox:
  * what was read behind SETUP; borrows it, log and prefetch (until tt_control_end).
- * SIGTERM must be blocked in all threads. */
+ * SIGTERM should be blocked in the threads that are ours, so that it interrupts none of them. Once a process.
+ */
 enum tt_status tt_control_start(struct tt_control **control, int fd, int stop_fd, struct tt_inbox *inbox,
                                 struct tt_prefetch *prefetch, struct tt_log *log, struct tt_error *err);
 
