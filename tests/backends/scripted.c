@@ -9,10 +9,12 @@
  *     CALL    open, features, sample, bring, track; selftest: the tracking of the self-test
  *     WHEN    always; a number: that call of the process, from 1; once: the first time that the line applies,
  *             whatever the process (SCRIPT.once.LINE is created then); red, green, blue: the clip's first
- * frame is mostly of that colour ACTION  hang (for ever, stop or not); crash (SIGSEGV); exit (code 7); sleep
- * NUMBER (ms; ends early when asked to stop); wrong (the result is 3 px off); nan; alone (of open: clips
- * cannot be brought); shrink_above NUMBER (TT_SHRINK_TILE while the tile has more query points); or a status:
- * bad_input, retry_later, shrink_tile, restart_worker, refuse
+ *             frame is mostly of that colour
+ *     ACTION  hang (for ever, stop or not); crash (SIGSEGV); exit (code 7); wait (until the file SCRIPT.go is
+ *             there; SCRIPT.waits says that it does; ends early when asked to stop); sleep NUMBER (ms; ends
+ *             early when asked to stop); wrong (the result is 3 px off); nan; alone (of open: clips cannot be
+ *             brought); shrink_above NUMBER (TT_SHRINK_TILE while the tile has more query points); or a
+ *             status: bad_input, retry_later, shrink_tile, restart_worker, refuse
  *
  * Of the lines that apply the first acts. The product does not hold this file; nothing in it names it.
  */
@@ -31,7 +33,7 @@
 #include <unistd.h>
 
 enum call { OPEN, FEATURES, SAMPLE, BRING, TRACK, SELFTEST, CALLS };
-enum action { HANG, CRASH, EXIT, WRONG, NAN_RESULT, ALONE, SLEEP, SHRINK_ABOVE, STATUS };
+enum action { HANG, CRASH, EXIT, WAIT, WRONG, NAN_RESULT, ALONE, SLEEP, SHRINK_ABOVE, STATUS };
 enum when { ALWAYS, NUMBER, ONCE, COLOUR };
 
 enum { LINES = 32 };
@@ -85,8 +87,8 @@ static bool parse_line(struct line *line, const char *text)
     static const char *const call_words[] = {"open",  "features", "sample", "bring",
                                              "track", "selftest", NULL};
     static const char *const colours[] = {"red", "green", "blue", NULL};
-    static const char *const actions[] = {"hang",  "crash", "exit",         "wrong", "nan",
-                                          "alone", "sleep", "shrink_above", NULL};
+    static const char *const actions[] = {"hang", "crash", "exit",  "wait",         "wrong",
+                                          "nan",  "alone", "sleep", "shrink_above", NULL};
     char call[32], when[32], action[32];
     int n = sscanf(text, "%31s %31s %31s %d", call, when, action, &line->argument), found;
 
@@ -178,6 +180,23 @@ static enum tt_status sleep_ms(const struct tt_backend *b, int ms, struct tt_err
     return TT_OK;
 }
 
+/* Until the test says go. */
+static enum tt_status wait_for_go(const struct tt_backend *b, struct tt_error *err)
+{
+    char waits[sizeof b->script + 8], go[sizeof b->script + 8];
+    enum tt_status status = TT_OK;
+    int fd;
+
+    snprintf(waits, sizeof waits, "%s.waits", b->script);
+    snprintf(go, sizeof go, "%s.go", b->script);
+    fd = open(waits, O_CREAT | O_WRONLY, 0600);
+    if (fd >= 0)
+        close(fd);
+    while (!status && access(go, F_OK) != 0)
+        status = sleep_ms(b, 2, err);
+    return status;
+}
+
 /* Does what the script says about this call; *spoil: out, what shall be added to the result. */
 static enum tt_status act(struct tt_backend *b, enum call call, float *spoil, struct tt_error *err)
 {
@@ -196,6 +215,8 @@ static enum tt_status act(struct tt_backend *b, enum call call, float *spoil, st
         break;
     case EXIT:
         _exit(7);
+    case WAIT:
+        return wait_for_go(b, err);
     case SLEEP:
         return sleep_ms(b, line->argument, err);
     case WRONG:

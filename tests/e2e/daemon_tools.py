@@ -3,6 +3,8 @@
 Most tests put tests/support/fake_worker.py in the place of tiletrack-worker: its "videos" are words that say what
 shall happen, so hundreds of jobs take seconds. The others use the real worker (see Real).
 """
+import calendar
+import contextlib
 import json
 import os
 import pathlib
@@ -13,26 +15,14 @@ import subprocess
 import time
 
 from programs import BIN, SOURCE, Folder
+from waiting import WAIT_S, state_of, wait_for
 
 FAKE_WORKER = SOURCE / "tests" / "support" / "fake_worker.py"
-WAIT_S = 60  # for what should take a moment, on a machine that is busy
-
-
-def wait_for(condition, what, seconds=WAIT_S):
-    """Polls until the condition gives something true, and returns it."""
-    end = time.monotonic() + seconds
-    while True:
-        got = condition()
-        if got:
-            return got
-        if time.monotonic() > end:
-            raise AssertionError(f"not within {seconds} s: {what}")
-        time.sleep(0.02)
 
 
 def stamp(ts):
     """A log line's time in seconds."""
-    return time.mktime(time.strptime(ts[:19], "%Y-%m-%dT%H:%M:%S")) + float("0." + ts[20:23])
+    return calendar.timegm(time.strptime(ts[:19], "%Y-%m-%dT%H:%M:%S")) + float("0." + ts[20:23])
 
 
 class Daemon:
@@ -43,7 +33,7 @@ class Daemon:
         self.spool, self.bin = self.folder / "spool", self.folder / "bin"
         self.run, self.log_path = self.folder / "run", self.folder / "log"
         self.process, self.environment, self.user, self.wrapper = None, {}, None, []
-        for made in (self.bin / "behaviour", self.run, self.folder / "lib"):
+        for made in (self.bin / "behaviour", self.bin / "said", self.run, self.folder / "lib"):
             made.mkdir(parents=True, exist_ok=True)
         self.take(BIN / "tiletrackd", self.bin)
         if programs:
@@ -56,10 +46,10 @@ class Daemon:
             shutil.copy(plugin, self.folder / "lib" / "tiletrack-cuda.so")
         self.config = {"spool": {"root": str(self.spool), "settle_ms": 50, "settle_blind_ms": 200, "rescan_ms": 300,
                                  "reserve_bytes": 0},
-                       "daemon": {"runtime_dir": str(self.run), "drain_ms": 20000},
+                       "daemon": {"runtime_dir": str(self.run), "drain_ms": 1000 * WAIT_S},
                        "devices": list(devices),
                        "jobs": {"backoff_ms": 50, "backoff_max_ms": 200},
-                       "workers": {"respawn_ms": 50, "respawn_max_ms": 1000, "kill_ms": 300, "stall_ms": 20000},
+                       "workers": {"respawn_ms": 50, "respawn_max_ms": 1000, "kill_ms": 300, "stall_ms": 1000 * WAIT_S},
                        "log": {"burst": 0},
                        "metrics": {"textfile": str(self.folder / "tiletrack.prom"), "interval_ms": 1000}}
         for section, options in sections.items():
@@ -79,7 +69,13 @@ class Daemon:
                 shutil.copy(program, folder / program.name)
 
     def behave(self, slot, words):
-        (self.bin / "behaviour" / f"{slot}.behaviour").write_text(words)
+        new = self.bin / "behaviour" / ".new"  # a worker never sees half of it
+        new.write_text(words)
+        new.rename(self.bin / "behaviour" / f"{slot}.behaviour")
+
+    def say(self, name):
+        """What jobs with `until=NAME` and devices with `start_until=NAME` wait for."""
+        (self.bin / "said" / name).touch()
 
     def write_config(self):
         self.config_path.write_text(json.dumps(self.config, indent=1))  # YAML, too
@@ -118,6 +114,29 @@ class Daemon:
         """As a crash does, with everything that it had started."""
         self.process.kill()
         self.process.wait()
+
+    @contextlib.contextmanager
+    def frozen(self):
+        """The daemon stands still meanwhile: what is looked at does not move. A dead one is left dead."""
+        alive = self.process is not None and self.process.poll() is None
+        if alive:
+            self.signal(signal.SIGSTOP)
+            wait_for(lambda: state_of(self.process.pid) in "TtZX", "it stands still")
+        try:
+            yield
+        finally:
+            if alive:
+                self.signal(signal.SIGCONT)
+
+    def hit(self, pid, number):
+        """Sends a signal to a worker, if that is still the process of this number."""
+        with contextlib.suppress(ProcessLookupError, FileNotFoundError):
+            handle = os.pidfd_open(pid)
+            try:
+                if str(self.bin).encode() in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes():
+                    signal.pidfd_send_signal(handle, number)
+            finally:
+                os.close(handle)
 
     def finish(self):
         """Whatever happened, nothing is left running."""
@@ -164,8 +183,8 @@ class Daemon:
     def path(self, *parts):
         return self.spool.joinpath(*parts)
 
-    def drop(self, name, text="ms=1", into="incoming"):
-        """A video (words for the fake worker) that appears whole."""
+    def drop(self, name, text="ms=1", into="incoming", owner=None):
+        """A video (words for the fake worker) that appears whole. owner: a user's number, if not ours."""
         folder = self.path(into)
         folder.mkdir(parents=True, exist_ok=True)
         hidden = folder / (".new-" + name)
@@ -173,14 +192,27 @@ class Daemon:
             shutil.copyfile(text, hidden)
         else:
             hidden.write_text(text)
+        if owner is not None:
+            os.chown(hidden, owner, owner)
         hidden.rename(folder / name)
+
+    def remove(self, name):
+        """A directory of the spool with all that is in it, at one stroke: nobody can put anything into it meanwhile."""
+        gone = self.path(f".gone-{time.monotonic_ns()}")
+        self.path(name).rename(gone)
+        while gone.exists():  # who had it open may still write there
+            shutil.rmtree(gone, ignore_errors=True)
 
     def names(self, folder):
         found = self.path(folder)
         return sorted(p.name for p in found.iterdir() if p.is_file()) if found.exists() else []
 
     def inputs(self):
-        """Every input there is and the places where it lies: {name: [place, ...]}."""
+        """Every input there is and the places where it lies: {name: [place, ...]}. Nothing moves meanwhile."""
+        with self.frozen():
+            return self.look_for_inputs()
+
+    def look_for_inputs(self):
         found = {}
         for place in ("incoming", "incoming/priority", "done", "failed"):
             for name in self.names(place):
@@ -209,9 +241,13 @@ class DaemonFolder(Folder):
     def assertAllDone(self, daemon, names, seconds=WAIT_S):
         """Each input in done/, exactly one result each, nothing else anywhere."""
         wait_for(lambda: len(daemon.names("done")) >= len(names), f"{len(names)} inputs in done/", seconds)
-        wait_for(lambda: not list(daemon.path("work").glob("*/*/manifest.json")), "work/ is empty", seconds)
+        self.awaitEmptyWork(daemon, seconds)
         self.assertEqual(daemon.inputs(), {name: ["done"] for name in names})
         self.assertEqual(daemon.results(), sorted(name.rsplit(".", 1)[0] + ".tracks.npz" for name in names))
+
+    def awaitEmptyWork(self, daemon, seconds=WAIT_S):
+        """No job is left, nor anything of one."""
+        wait_for(lambda: {p.name for p in daemon.path("work").glob("*/*")} <= {"lock"}, "work/ is empty", seconds)
 
     def assertNoWorkers(self, daemon):
         """No process of this daemon is left."""
@@ -223,4 +259,4 @@ class DaemonFolder(Folder):
                 return str(daemon.bin).encode() in path.read_bytes()
             except OSError:
                 return False
-        wait_for(lambda: not left(), "workers are gone", 20)
+        wait_for(lambda: not left(), "workers are gone")

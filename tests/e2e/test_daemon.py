@@ -4,7 +4,7 @@ import os
 import threading
 import time
 
-from daemon_tools import DaemonFolder, stamp, wait_for
+from daemon_tools import DaemonFolder, wait_for
 from programs import main
 
 LONG = bool(os.environ.get("TILETRACK_LONG"))
@@ -28,11 +28,13 @@ class Jobs(DaemonFolder):
     def test_the_same_name_again_and_again(self):
         """While the first is queued, reserved, running and done; nothing is overwritten."""
         daemon = self.daemon().start()
-        daemon.drop("first.mp4", "ms=1500")
+        daemon.drop("first.mp4", "until=two")
         daemon.event("job_started")
         for number in range(3):  # one is reserved, the next wait in incoming/ till their name is free
             wait_for(lambda: daemon.names("incoming") == [], "the one before was claimed")
-            daemon.drop("v.mp4", f"ms=300 frames={number + 2}")
+            daemon.drop("v.mp4", f"frames={number + 2}")
+            if number == 1:
+                daemon.say("two")
         daemon.event("job_done", 4)
         daemon.drop("v.mp4", "frames=9")
         daemon.event("job_done", 5)
@@ -92,26 +94,30 @@ class Jobs(DaemonFolder):
             self.assertEqual(event["frames"], 3 + writer, event)  # no half-written one was tracked
 
     def test_a_job_starts_at_once_when_a_device_is_free(self):
-        daemon = self.daemon().start()
-        for i in range(12):
-            daemon.drop(f"v{i:02}.mp4", "ms=100")
-        self.assertAllDone(daemon, [f"v{i:02}.mp4" for i in range(12)])
-        spans = [(e["ts"], e["event"]) for e in daemon.events() if e["event"] in ("job_started", "job_done")]
-        starts = [stamp(ts) for ts, event in spans if event == "job_started"]
-        gaps = [b - a - 0.1 for a, b in zip(starts, starts[1:])]  # beyond the 100 ms that a job takes
-        self.assertLess(sorted(gaps)[len(gaps) // 2], 0.1, gaps)
-        prefetched = [e["prefetched"] for e in daemon.events("job_started")]
-        self.assertGreater(sum(prefetched), 6, prefetched)
+        """Because one ends, not because it is looked for again: no scan comes in the time of this test."""
+        daemon = self.daemon(spool={"rescan_ms": 3600000}).start()
+        daemon.event("device_ready")
+        names = [f"v{i:02}.mp4" for i in range(12)]
+        for name in names:
+            daemon.drop(name, f"until={name}")
+        for number in range(1, 13):  # the next one is reserved while one runs
+            name = daemon.event("job_started", number)["file"]
+            if number < 12:
+                daemon.event("job_claimed", number + 1)
+            daemon.say(name)
+        self.assertAllDone(daemon, names)
+        self.assertEqual([bool(e["prefetched"]) for e in daemon.events("job_started")], [False] + [True] * 11)
 
     def test_priority_goes_ahead(self):
         daemon = self.daemon().start()
-        daemon.drop("first.mp4", "ms=600")
+        daemon.drop("first.mp4", "until=urgent")
         daemon.event("job_started")
         for i in range(4):
             daemon.drop(f"v{i}.mp4", "ms=50")
         daemon.event("job_claimed", 2)
         daemon.drop("urgent.mp4", "ms=50", "incoming/priority")
-        time.sleep(0.3)
+        wait_for(lambda: daemon.status()["queue"]["ready"] == 4, "all are ready")
+        daemon.say("urgent")
         self.assertAllDone(daemon, ["first.mp4", "urgent.mp4"] + [f"v{i}.mp4" for i in range(4)])
         self.assertEqual(daemon.events("job_started")[1]["file"], "priority/urgent.mp4")
 
@@ -137,11 +143,12 @@ class Jobs(DaemonFolder):
 
     def test_the_input_changes_while_it_is_tracked(self):
         daemon = self.daemon().start()
-        daemon.drop("v.mp4", "ms=500 frames=3")
+        daemon.drop("v.mp4", "until=changed frames=3")
         daemon.event("job_started")
         video = next(daemon.path("work").glob("*/*/video"))
         with open(video, "a") as file:
             file.write(" truncated")
+        daemon.say("changed")
         daemon.event("input_changed", file="v.mp4")
         self.assertEqual(daemon.event("job_done")["outcome"], "truncated")  # the whole contents were tracked
         self.assertEqual(daemon.events("job_started")[-1]["attempt"], 2)
@@ -206,7 +213,8 @@ class Ends(DaemonFolder):
         for word in ("hang", "deaf"):
             with self.subTest(word):
                 self.setUp()
-                daemon = self.run_one(f"once:{word}", workers={"stall_ms": 1000})
+                workers = {"stall_ms": 1000, "kill_ms": 300 if word == "deaf" else 3600000}
+                daemon = self.run_one(f"once:{word}", workers=workers)
                 stalled = daemon.event("worker_stalled")
                 self.assertGreaterEqual(stalled["stall_ms"], 1000)
                 exited = daemon.event("worker_exited")
@@ -216,10 +224,11 @@ class Ends(DaemonFolder):
                 daemon.finish()
 
     def test_a_deadline_that_the_worker_does_not_keep(self):
-        daemon = self.run_one("ms=60000 frames=1", jobs={"deadline_ms": 1000, "deadline_frame_ms": 0, "max_attempts": 1},
+        """Tried again and again, for a worker that gets no turn for stall_ms is rightly ended before its deadline."""
+        daemon = self.run_one("until=never frames=1", jobs={"deadline_ms": 1000, "deadline_frame_ms": 0, "max_attempts": 100},
                               workers={"stall_ms": 1000})
-        self.assertIn("deadline", daemon.event("worker_stalled")["cause"])
-        daemon.event("job_quarantined")
+        wait_for(lambda: [e for e in daemon.events("worker_stalled") if "deadline" in e["cause"]], "a deadline was kept")
+        daemon.event("job_retry")
 
 
 class Devices(DaemonFolder):
@@ -256,19 +265,19 @@ class Devices(DaemonFolder):
                 daemon.behave("cpu", word)
                 daemon.start()
                 self.assertIn("status 9", daemon.event("device_out_of_service")["cause"])
-                self.assertEqual(len(daemon.events("worker_exited")), 3)
+                daemon.event("worker_exited", 3)
+                told = [e["event"] for e in daemon.events() if e["event"] in ("worker_exited", "device_out_of_service")]
+                self.assertEqual(told[:4], ["worker_exited"] * 2 + ["device_out_of_service", "worker_exited"])
                 daemon.drop("v.mp4")
                 daemon.behave("cpu", "")
                 self.assertAllDone(daemon, ["v.mp4"])
                 daemon.finish()
 
     def test_a_device_that_is_busy_for_a_moment(self):
-        daemon = self.daemon(workers={"respawn_ms": 500, "respawn_max_ms": 60000})
-        daemon.behave("cpu", "busy")
+        daemon = self.daemon(workers={"respawn_ms": 100, "respawn_max_ms": 60000})
+        daemon.behave("cpu", "busy=2")
         daemon.start()
-        wait_for(lambda: daemon.device("cpu")["state"] == "down", "it has been tried")
-        daemon.behave("cpu", "")
-        daemon.event("device_ready", seconds=20)
+        daemon.event("device_ready")
         self.assertEqual(daemon.events("device_out_of_service"), [])
         daemon.finish()
         daemon.behave("cpu", "busy")
@@ -329,23 +338,26 @@ class Devices(DaemonFolder):
         daemon.start()
         daemon.event("device_ready", 3)
         daemon.drop("v.mp4")
-        self.assertEqual(daemon.event("job_done", seconds=20)["worker"], "cpu")
+        self.assertEqual(daemon.event("job_done")["worker"], "cpu")
         self.assertEqual([e["worker"] for e in daemon.events("job_started")], ["gpu0", "gpu1", "cpu"])
 
     def test_a_free_device_takes_what_was_reserved_for_a_busy_one(self):
         daemon = self.daemon(devices=[{"gpu": 0}, {"cpu": 1}]).start()
         daemon.event("device_ready", 2)
-        for name, ms in (("long", 5000), ("middle", 800), ("a", 20), ("b", 20)):
-            daemon.drop(f"{name}.mp4", f"ms={ms}")
-            time.sleep(0.15)  # so that they stand in this order, and each device has one reserved
+        for number, name in enumerate(("long", "middle", "a", "b"), 1):  # each device has one, and one reserved
+            daemon.drop(f"{name}.mp4", f"until={name}" if number < 3 else "ms=20")
+            daemon.event("job_claimed", number)
+        daemon.event("job_started", 2)
+        daemon.say("middle")
+        daemon.event("job_done", 3)
+        self.assertEqual(daemon.events("job_done", file="long.mp4"), [])
+        daemon.say("long")
         daemon.event("job_done", file="long.mp4")
-        self.assertEqual([e["file"] for e in daemon.events("job_done")][-1], "long.mp4")
-        self.assertEqual(len(daemon.events("job_done")), 4)
 
     def test_a_fast_and_a_slow_device_share_a_queue(self):
         jobs = 1000 if LONG else 200
         daemon = self.daemon(devices=[{"gpu": 0}, {"cpu": 1}])
-        daemon.behave("cpu", "slow=10")
+        daemon.behave("cpu", "slow=25")
         daemon.start()
         names = [f"v{i:04}.mp4" for i in range(jobs)]
         for name in names:
@@ -353,10 +365,9 @@ class Devices(DaemonFolder):
         self.assertAllDone(daemon, names, 600)
         done = daemon.events("job_done")
         by = {worker: [e for e in done if e["worker"] == worker] for worker in ("gpu0", "cpu")}
-        self.assertGreater(len(by["cpu"]), jobs // 40)
-        self.assertGreater(len(by["gpu0"]), 2 * len(by["cpu"]))
-        ends = [max(stamp(e["ts"]) for e in by[worker]) for worker in by]
-        self.assertLess(abs(ends[0] - ends[1]), 1.0)  # neither idled while the other worked off the rest
+        self.assertGreater(len(by["gpu0"]), len(by["cpu"]))
+        for worker in by:  # neither idled while the other worked off the rest
+            self.assertIn(worker, [e["worker"] for e in done[-jobs // 4:]])
         self.assertEqual(daemon.events("job_retry"), [])
 
 

@@ -16,11 +16,14 @@ from programs import BIN, main, run, sanitized
 class Signals(DaemonFolder):
     def test_sigterm_finishes_what_runs(self):
         daemon = self.daemon().start()
-        daemon.drop("running.mp4", "ms=1000")
+        daemon.drop("running.mp4", "until=stopping")
         daemon.event("job_started")
         daemon.drop("waiting.mp4")
         daemon.event("job_claimed", 2)  # reserved
-        self.assertEqual(daemon.stop(), 0)
+        daemon.signal(signal.SIGTERM)
+        daemon.event("daemon_stopping")
+        daemon.say("stopping")
+        self.assertEqual(daemon.wait(), 0)
         self.assertEqual(daemon.inputs(), {"running.mp4": ["done"], "waiting.mp4": ["incoming"]})
         self.assertEqual(daemon.results(), ["running.tracks.npz"])
         self.assertEqual(daemon.events("job_put_back")[0]["file"], "waiting.mp4")
@@ -28,36 +31,33 @@ class Signals(DaemonFolder):
 
     def test_what_is_not_finished_in_time_is_put_back(self):
         daemon = self.daemon(daemon={"drain_ms": 500}).start()
-        daemon.drop("long.mp4", "ms=60000")
+        daemon.drop("long.mp4", "until=never")
         daemon.event("job_started")
-        began = time.monotonic()
         self.assertEqual(daemon.stop(), 0)
-        self.assertLess(time.monotonic() - began, 10)
         self.assertEqual(daemon.inputs(), {"long.mp4": ["incoming"]})
         self.assertEqual(list(daemon.path("work").glob("*/*/manifest.json")), [])
 
     def test_a_job_with_a_checkpoint_stays_and_goes_on(self):
         daemon = self.daemon(daemon={"drain_ms": 200}).start()
-        daemon.drop("long.mp4", "ms=3000 once:nothing")  # the fake worker leaves a checkpoint
+        daemon.drop("long.mp4", "until=restarted once:nothing")  # the fake worker leaves a checkpoint
         daemon.event("job_started")
         daemon.stop()
         self.assertEqual(daemon.inputs(), {"long.mp4": ["work"]})
         daemon.start()
         self.assertEqual(daemon.event("spool_recovered")["resumed"], 1)
+        daemon.say("restarted")
         self.assertAllDone(daemon, ["long.mp4"])
 
     def test_sigint_twice_stops_at_once(self):
-        daemon = self.daemon(workers={"kill_ms": 60000}).start()
+        daemon = self.daemon(workers={"kill_ms": 3600000}).start()
         daemon.drop("deaf.mp4", "deaf")
         daemon.event("job_started")
         daemon.signal(signal.SIGINT)
         daemon.event("daemon_stopping")
         time.sleep(0.5)
         self.assertIsNone(daemon.process.poll())
-        began = time.monotonic()
         daemon.signal(signal.SIGINT)
-        self.assertEqual(daemon.wait(), 0)
-        self.assertLess(time.monotonic() - began, 5)
+        self.assertEqual(daemon.wait(), 0)  # neither drain_ms nor kill_ms is over
         self.assertEqual(daemon.inputs(), {"deaf.mp4": ["incoming"]})
         self.assertNoWorkers(daemon)
 
@@ -81,7 +81,7 @@ class Reload(DaemonFolder):
     def test_a_good_one_is_taken_up(self):
         daemon = self.daemon(devices=[{"cpu": 1}, {"cpu": 1}]).start()
         daemon.event("device_ready", 2)
-        daemon.drop("running.mp4", "ms=1500")
+        daemon.drop("running.mp4", "until=reloaded")
         daemon.event("job_started")
         daemon.config["log"]["level"] = "debug"
         daemon.config["spool"]["patterns"] = [".vid"]
@@ -90,6 +90,8 @@ class Reload(DaemonFolder):
         done = daemon.event("config_reloaded")
         self.assertEqual(done["needs_restart"], "devices")
         self.assertEqual(set(done["changed"].split(", ")), {"log.level", "spool.patterns"})
+        daemon.event("device_ready", 3)
+        daemon.say("reloaded")
         daemon.event("device_ready", 4)  # workers are set up anew, the busy one after its job
         self.assertEqual(daemon.events("worker_exited"), [])
         daemon.event("job_done", file="running.mp4")
@@ -204,11 +206,11 @@ class CommandLine(DaemonFolder):
         daemon = self.daemon().start()
         daemon.drop("bad.mp4", "bad")
         daemon.event("job_quarantined")
-        daemon.drop("long.mp4", "ms=60000")
+        daemon.drop("long.mp4", "until=never")
         daemon.event("job_started", file="long.mp4")
-        daemon.drop("waiting.mp4", "ms=60000")
+        daemon.drop("waiting.mp4", "until=never")
         daemon.event("job_claimed", file="waiting.mp4")
-        daemon.drop("more.mp4", "ms=60000")
+        daemon.drop("more.mp4", "until=never")
         wait_for(lambda: daemon.status()["queue"]["ready"] == 1, "more.mp4 is ready")
         text = self.ask("status")
         for word in ("running", "cpu", "busy", "long.mp4", "waiting.mp4", "1 ready", "1 failed"):
@@ -235,9 +237,8 @@ class CommandLine(DaemonFolder):
     def test_odd_names(self):
         daemon = self.daemon().start()
         name = b"-x\n\xff\"'\\ $(a).mp4"
-        path = os.path.join(os.fsencode(daemon.path("incoming")), name)
-        with open(path, "w") as file:
-            file.write("bad")
+        (self.folder / "bad").write_text("bad")
+        os.rename(self.folder / "bad", os.path.join(os.fsencode(daemon.path("incoming")), name))
         daemon.event("job_quarantined")
         run_result = run("retry", "--config", self.folder / "tiletrack.yaml", "--", name)
         self.assertExit(run_result, 0)

@@ -11,10 +11,11 @@ class Results(DaemonFolder):
         hook.write_text(f"#!/bin/sh\nprintf '%s\\n' \"$@\" >> {self.folder}/told\n")
         hook.chmod(0o755)
         daemon = self.daemon(output={"formats": ["jsonl", "npz", "csv"]}, on_done=str(hook)).start()
-        daemon.drop("bear.mp4", "ms=300")
+        daemon.drop("bear.mp4", "until=seen")
         running = wait_for(lambda: next((d for d in daemon.status()["devices"] if d.get("job")), None), "it runs")
         names = ["bear.tracks.csv", "bear.tracks.jsonl", "bear.tracks.npz"]
         self.assertEqual(sorted(running["outputs"]), names)
+        daemon.say("seen")
         done = daemon.event("job_done")
         self.assertEqual((done["output"], done["formats"]), ("bear.tracks.npz", "npz, csv, jsonl"))
         self.assertEqual(daemon.results(), names)
@@ -36,21 +37,24 @@ class Results(DaemonFolder):
 
     def test_formats_that_change_while_a_job_waits(self):
         daemon = self.daemon().start()
-        daemon.drop("bear.mp4", "ms=600")
+        daemon.drop("bear.mp4", "until=reloaded")
+        daemon.event("job_started")
         daemon.drop("cub.mp4")  # it is claimed, for it comes next
         daemon.event("job_claimed", file="cub.mp4")
         daemon.config["output"] = {"formats": ["csv", "jsonl"]}
         daemon.write_config()
         daemon.signal(1)
         daemon.event("config_reloaded")
+        daemon.say("reloaded")
         daemon.event("job_done", 2)
         self.assertEqual(daemon.results(), ["bear.tracks.npz", "cub.tracks.csv", "cub.tracks.jsonl"])
 
     def test_a_name_that_is_taken_meanwhile(self):
         daemon = self.daemon(output={"formats": ["npz", "csv"]}).start()
-        daemon.drop("bear.mp4", "ms=500")
+        daemon.drop("bear.mp4", "until=taken")
         daemon.event("job_started")
         daemon.path("tracks", "bear.tracks.csv").write_text("theirs")
+        daemon.say("taken")
         renamed, done = daemon.event("output_renamed"), daemon.event("job_done")
         self.assertEqual((renamed["claimed"], renamed["output"]), ("bear.tracks.npz", "bear~2.tracks.npz"))
         self.assertEqual(done["output"], "bear~2.tracks.npz")
@@ -59,11 +63,12 @@ class Results(DaemonFolder):
 
     def test_the_manifest_holds_all_names(self):
         daemon = self.daemon(output={"formats": ["npz", "jsonl"]}).start()
-        daemon.drop("bear.mp4", "ms=500")
+        daemon.drop("bear.mp4", "until=read")
         daemon.event("job_started")
         manifest = json.loads(next(daemon.path("work").glob("*/*/manifest.json")).read_text())
         self.assertEqual({f: n["text"] for f, n in manifest["outputs"].items()},
                          {"npz": "bear.tracks.npz", "jsonl": "bear.tracks.jsonl"})
+        daemon.say("read")
         daemon.event("job_done")
 
     def test_what_a_dead_daemon_had_decided_is_told(self):

@@ -14,9 +14,10 @@ import unittest
 
 import numpy as np
 
-from programs import Folder, main, make_video, moved, run
+from programs import Folder, main, make_video, moved, run, sanitized
+from waiting import WAIT_S, is_gone, state_of, wait_for
 from worker_tools import (BIN, CANCELLED, DEADLINE, INTERRUPTED, OK, BAD_INPUT, REFUSE, RESTART_WORKER, RETRY_LATER,
-                          SHUTDOWN, STAGES, WORKER, children, encode, prefetch_values, wait_for, worker)
+                          SHUTDOWN, STAGES, WORKER, children, encode, prefetch_values, worker)
 
 FAKE = BIN.parent / "tests" / "fake" / "bin" / "tiletrack-worker"  # with a decoder that costs nothing
 ENDED, UNUSABLE, PROTOCOL, LOST = range(4)
@@ -31,6 +32,14 @@ class Scripted(Folder):
         """A video for the fake decoder: frames, colour, what happens in it."""
         (self.folder / name).write_text(text)
         return str(self.folder / name)
+
+    def waits(self):
+        """Waits until the script's `wait` has begun."""
+        wait_for((self.folder / "script.waits").exists, "the script waits")
+
+    def go(self):
+        """Ends the script's `wait`, and all later ones."""
+        (self.folder / "script.go").touch()
 
     def out(self, name="out.npz"):
         return str(self.folder / name)
@@ -219,16 +228,14 @@ class Stopping(Scripted):
         wait_for((self.folder / "script.once.1").exists)
 
     def test_cancel(self):
-        w = self.start("track 1 sleep 20000")
+        w = self.start("track 1 wait")
         w.job("j", self.fake(), self.out())
-        w.until("started")
+        self.waits()
         w.send("cancel", id="another")
         with self.assertRaises(TimeoutError):
             w.until("failed", timeout=0.3)
-        start = time.monotonic()
         w.send("cancel", id="j")
         self.assertFailed(w.until("failed"), INTERRUPTED, "cancelled", CANCELLED)
-        self.assertLess(time.monotonic() - start, 5)
         w.send("cancel", id="j")  # too late: nothing happens
         self.assertServes(w)
 
@@ -237,14 +244,14 @@ class Stopping(Scripted):
         w.job("j", self.fake("60 grey hang"), self.out())
         w.until("started")
         w.send("cancel", id="j")
-        self.assertFailed(w.until("failed", timeout=5), INTERRUPTED, "", CANCELLED)
+        self.assertFailed(w.until("failed"), INTERRUPTED, "", CANCELLED)
         wait_for(lambda: not children(w.process.pid))
         self.assertServes(w)
 
     def test_cancel_at_once(self):
         w = self.start()
-        for i in range(20):
-            w.job(f"j{i}", self.fake("600 grey"), self.out())
+        for i in range(20):  # jobs that never end by themselves
+            w.job(f"j{i}", self.fake("60 grey hang"), self.out())
             w.send("cancel", id=f"j{i}")
             self.assertFailed(w.until("failed", "done"), INTERRUPTED, "", CANCELLED)
         self.assertServes(w)
@@ -254,18 +261,19 @@ class Stopping(Scripted):
         video = self.fake("400 grey")
         self.assertFailed(self.job(w, video=video, deadline_ms=150), INTERRUPTED, "deadline", DEADLINE)
         self.assertFailed(self.job(w, video=video, deadline_frame_ms=1), INTERRUPTED, "deadline", DEADLINE)
-        self.assertEqual(self.job(w, video=video, deadline_ms=10, deadline_frame_ms=100)["type"], "done")
+        self.assertEqual(self.job(w, video=video, deadline_ms=10, deadline_frame_ms=10000)["type"], "done")
 
     def test_pong_comes_from_the_work_loop(self):
-        w = self.start("track once sleep 1000", heartbeat_ms=10000)
+        w = self.start("track 1 wait", heartbeat_ms=10000)
         w.send("ping", serial=1)
         self.assertEqual(w.until("pong")["serial"], 1)
         w.job("j", self.fake("94 grey"), self.out())
-        self.acting()
+        self.waits()
         w.send("ping", serial=2)
-        start = time.monotonic()
+        with self.assertRaises(TimeoutError):
+            w.until("pong", timeout=0.5)  # not before the waiting call is over
+        self.go()
         self.assertEqual(w.until("pong")["serial"], 2)
-        self.assertGreater(time.monotonic() - start, 0.5)  # not before the sleeping call was over
         w.until("done")
 
     def test_hangs_are_silent(self):
@@ -281,10 +289,11 @@ class Stopping(Scripted):
         w = self.start()
         w.send("shutdown", now=0)
         self.assertEqual(w.exit(), ENDED)
-        w = self.start("track always sleep 100")
+        w = self.start("track 1 wait")
         w.job("j", self.fake("94 grey"), self.out())
-        w.until("started")
+        self.waits()
         w.send("shutdown", now=0)
+        self.go()
         w.until("done")
         self.assertEqual(w.exit(), ENDED)
 
@@ -293,14 +302,15 @@ class Stopping(Scripted):
             self.skipTest("ThreadSanitizer's own thread takes the signal and dies of it")
         for stop in (lambda w: w.send("shutdown", now=1), lambda w: w.process.terminate(),
                      lambda w: (w.send("shutdown", now=0), w.send("shutdown", now=1))):
-            w = self.start("track always sleep 20000")
-            w.job("j", self.fake(), self.out("never.npz"))
-            w.until("started")
-            stop(w)
-            self.assertFailed(w.until("failed"), INTERRUPTED, "", SHUTDOWN)
-            self.assertEqual(w.exit(), ENDED)
-            self.assertNotIn(b"never.npz", self.names())
-            self.assertNothingPartial()
+            for threads in "1", "2":  # OpenBLAS starts its own before main; they block no signal
+                w = self.start("track always wait", environment={"OPENBLAS_NUM_THREADS": threads})
+                w.job("j", self.fake(), self.out("never.npz"))
+                w.until("started")
+                stop(w)
+                self.assertFailed(w.until("failed"), INTERRUPTED, "", SHUTDOWN)
+                self.assertEqual(w.exit(), ENDED)
+                self.assertNotIn(b"never.npz", self.names())
+                self.assertNothingPartial()
         w = self.start()
         w.process.terminate()
         self.assertEqual(w.exit(), ENDED)
@@ -318,12 +328,12 @@ class OtherEnd(Scripted):
     def test_end_of_the_stream(self):
         w = self.start()
         w.socket.close()
-        self.assertEqual(w.process.wait(10), ENDED)
-        w = self.start("track always sleep 20000")
+        self.assertEqual(w.process.wait(WAIT_S), ENDED)
+        w = self.start("track always wait")
         w.job("j", self.fake(), self.out())
         w.until("started")
         w.socket.close()
-        self.assertEqual(w.process.wait(10), ENDED)
+        self.assertEqual(w.process.wait(WAIT_S), ENDED)
         self.assertNothingPartial()
 
     def test_death_of_the_parent(self):
@@ -338,7 +348,7 @@ class OtherEnd(Scripted):
         child.wait()
         child.stdout.close()
         for gone in [pid, *decoders]:
-            wait_for(lambda: not os.path.exists(f"/proc/{gone}"))
+            wait_for(lambda: is_gone(gone))
 
     def test_another_parent(self):
         with worker(script=self.script(), program=FAKE, supervisor=1) as w:
@@ -360,7 +370,7 @@ class OtherEnd(Scripted):
             self.assertIn("protocol_broken", w.log())
 
     def test_garbage_during_a_job(self):
-        w = self.start("track always sleep 20000")
+        w = self.start("track always wait")
         w.job("j", self.fake(), self.out())
         w.until("started")
         w.job("second", self.fake(), self.out())
@@ -408,20 +418,21 @@ class Prefetching(Scripted):
         self.assertEqual(children(w.process.pid), [])
 
     def test_while_a_job_runs(self):
-        w = self.start("track 1 sleep 300")
+        w = self.start("track 1 wait")
         w.job("first", self.fake(), self.out())
-        w.until("started")
+        self.waits()
         video = self.fake("60 grey", "next")
         w.send("prefetch", **prefetch_values("next", video))
         wait_for(lambda: len(children(w.process.pid)) == 2)
+        self.go()
         w.until("done")
         self.job(w, "next", video)
         self.assertEqual(self.started(w)["prefetched"], 1)
 
     def test_the_job_before_is_cancelled(self):
-        w = self.start("track 1 sleep 20000")
+        w = self.start("track 1 wait")
         w.job("first", self.fake(), self.out())
-        w.until("started")
+        self.waits()
         video = self.fake("60 grey", "next")
         w.send("prefetch", **prefetch_values("next", video))
         wait_for(lambda: len(children(w.process.pid)) == 2)
@@ -610,7 +621,7 @@ class Checkpoints(Scripted):
     def test_least_time_between_two(self):
         w = self.start()
         self.fake(f"{self.FRAMES} grey")
-        self.job(w, video=self.out("video"), checkpoint=self.out("checkpoint"), checkpoint_ms=60000)
+        self.job(w, video=self.out("video"), checkpoint=self.out("checkpoint"), checkpoint_ms=3600000)
         self.assertFalse((self.folder / "checkpoint.state").exists())
 
 
@@ -682,7 +693,11 @@ class Many(Scripted):
         w = self.start("features red bad_input\nfeatures green retry_later")
         process = pathlib.Path(f"/proc/{w.process.pid}")
 
-        def held():
+        def held():  # by nothing but the worker itself: no decoder is there, nor on its way
+            w.send("prefetch", **prefetch_values("", ""))
+            w.send("ping", serial=1)
+            w.until("pong")
+            wait_for(lambda: not children(w.process.pid))
             status = dict(line.split(":\t") for line in (process / "status").read_text().splitlines())
             return (len(os.listdir(process / "fd")), int(status["Threads"]), int(status["VmRSS"].split()[0]))
 
@@ -707,8 +722,9 @@ class Many(Scripted):
         print(f"{400 / (time.monotonic() - start):.0f} jobs/s, outcomes {outcomes}, fds, threads, kB: {before} {after}")
         self.assertLessEqual(set(outcomes), {"done", BAD_INPUT, RETRY_LATER, INTERRUPTED})
         self.assertEqual(after[1], before[1])
-        self.assertLessEqual(after[0], before[0] + 2)  # a prefetched video's
-        self.assertLess(after[2], before[2] + 16000)  # that one's window
+        self.assertLessEqual(after[0], before[0])
+        if not sanitized():
+            self.assertLess(after[2], before[2] + 16000)
         self.assertNothingPartial()
 
 
@@ -716,16 +732,20 @@ class Ahead(Scripted):
     """The decoder works while the tracker does."""
 
     def test_the_next_window_is_decoded_meanwhile(self):
-        video = make_video(self.folder / "long.mkv", moved(47 + 39 * 5, 1, 0))
-        measured = {}
-        for name, script in (("idle", ""), ("busy", "track always sleep 1500")):
-            w = self.start(script, program=WORKER)
-            done = self.job(w, video=str(video), grid=2)
-            measured[name] = done["decode_ms"]
-            w.close()
-        print(f"waited for frames: {measured['idle']} ms where tracking takes no time, {measured['busy']} ms where a "
-              "window takes 1500 ms")
-        self.assertLess(measured["busy"], 0.7 * measured["idle"] + 50)
+        """While the first window is tracked the decoder fills the ring. Then it is stopped: what the second window needs
+        is there already."""
+        w = self.start("track 1 wait", heartbeat_ms=0)
+        w.job("j", self.fake(f"{47 + 39 * 5} grey"), self.out(), grid=2)
+        self.waits()
+        decoder, = children(w.process.pid)
+        wait_for(lambda: state_of(decoder) == "S", "the ring is full")  # it sleeps for nothing else
+        os.kill(decoder, signal.SIGSTOP)
+        wait_for(lambda: state_of(decoder) == "T", "the decoder stands still")
+        self.go()
+        while w.until("progress")["frames"] < 47 + 39:
+            pass
+        os.kill(decoder, signal.SIGCONT)
+        self.assertEqual(w.until("done")["frames"], 47 + 39 * 5)
 
 
 class Network(Scripted):
@@ -735,7 +755,7 @@ class Network(Scripted):
         opened = worker(threads=1)
         w = opened.__enter__()
         self.addCleanup(opened.__exit__, None, None, None)
-        hello = w.until("hello", timeout=120)
+        hello = w.until("hello")
         self.assertEqual((hello["status"], hello["selftest"]), (OK, 1), hello["text"])
         return w
 
@@ -754,27 +774,25 @@ class Network(Scripted):
         values = dict(video=video, queries=self.out("q.csv"), checkpoint=self.out("checkpoint"))
         w = self.cpu()
         w.job("j", output=self.out(), **values)
-        wait_for((self.folder / "checkpoint.state").exists, timeout=120)
+        wait_for((self.folder / "checkpoint.state").exists)
         w.process.kill()
         w.close()
         w = self.cpu()
         w.job("j", output=self.out(), **values)
-        done = w.until("done", "failed", timeout=120)
+        done = w.until("done", "failed")
         self.assertIn(done.get("resumed_frames"), (47, 86), done)
         w.job("k", output=self.out("reference.npz"), **dict(values, checkpoint=""))
-        self.assertEqual(w.until("done", timeout=120)["resumed_frames"], 0)
+        self.assertEqual(w.until("done")["resumed_frames"], 0)
         self.assertEqual(pathlib.Path(self.out()).read_bytes(), (self.folder / "reference.npz").read_bytes())
 
     def test_cancel_within_a_window(self):
         video = str(make_video(self.folder / "a.mkv", moved(47, 2, 1)))
         w = self.cpu()
-        w.job("j", output=self.out(), video=video, grid=16)
+        w.job("j", output=self.out(), video=video, grid=64)  # minutes of work, and no window but this one
         while STAGES[w.until("progress")["stage"]] != "tracking":
             pass
-        start = time.monotonic()
         w.send("cancel", id="j")
-        self.assertFailed(w.until("failed"), INTERRUPTED, "", CANCELLED)
-        self.assertLess(time.monotonic() - start, 5)
+        self.assertFailed(w.until("done", "failed"), INTERRUPTED, "", CANCELLED)
         self.assertNothingPartial()
 
 

@@ -86,11 +86,11 @@ class Models(Scripted):
         self.assertEqual(w.exit(), LOST)
 
     def test_cancelled_while_it_is_opened(self):
-        w = self.start("open 3 sleep 20000\n")
+        w = self.start("open 3 wait\n")
         w.job("j", self.fake(), self.out(), model=self.other)
-        w.until("progress")
+        self.waits()
         w.send("cancel", id="j")
-        self.assertFailed(w.until("done", "failed", timeout=10), INTERRUPTED, cause=CANCELLED)
+        self.assertFailed(w.until("done", "failed"), INTERRUPTED, cause=CANCELLED)
         self.assertOwnModelWorks(w)
 
 

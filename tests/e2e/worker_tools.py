@@ -9,6 +9,7 @@ import subprocess
 import time
 
 from programs import BIN, SOURCE
+from waiting import WAIT_S, is_gone, wait_for
 
 WORKER = BIN / "tiletrack-worker"
 MODEL = SOURCE / "models" / "tiletrack-small.safetensors"
@@ -44,7 +45,7 @@ FIELDS = {
 }
 TYPES = dict(enumerate(FIELDS, 1))
 DECODER_DEFAULTS = dict(threads=1, resize=0, max_pixels=8192 * 8192, decode_frames=1000000, memory_bytes=4 << 30,
-                        cpu_seconds=600, stall_seconds=20)
+                        cpu_seconds=600, stall_seconds=10 * WAIT_S)
 
 
 def encode(name, **values):
@@ -78,12 +79,14 @@ def decode(number, body):
 class Worker:
     """A running worker. `script` chooses the scripted backend (tests/backends), threads the CPU's."""
 
-    def __init__(self, script=None, threads=None, program=WORKER, setup=True, wrapper=(), **settings):
+    def __init__(self, script=None, threads=None, program=WORKER, setup=True, wrapper=(), environment=None,
+                 **settings):
         ours, theirs = socket.socketpair()
         self.socket, self.buffer, self.seen = ours, b"", []
         self.errors = open(os.memfd_create("stderr"), "w+b")
         os.set_inheritable(theirs.fileno(), True)
         self.process = subprocess.Popen([*wrapper, str(program)], stdin=subprocess.DEVNULL, stderr=self.errors,
+                                        env={**os.environ, **(environment or {})},
                                         pass_fds=(3,), preexec_fn=lambda: os.dup2(theirs.fileno(), 3))
         theirs.close()
         values = dict(worker="test0", supervisor=os.getpid(), backend="cpu" if script is None else "scripted",
@@ -94,7 +97,7 @@ class Worker:
     def send(self, name, **values):
         self.socket.sendall(encode(name, **values))
 
-    def receive(self, timeout=60):
+    def receive(self, timeout=WAIT_S):
         """The next message; None at the end of the stream."""
         deadline = time.monotonic() + timeout
         while True:
@@ -116,12 +119,12 @@ class Worker:
                 return None
             self.buffer += got
 
-    def until(self, *names, timeout=60):
+    def until(self, *names, timeout=WAIT_S):
         """Reads on to the first message of one of these types."""
         while True:
             message = self.receive(timeout)
             if message is None:
-                raise AssertionError(f"the worker is gone ({self.process.wait(10)}): {self.log()}")
+                raise AssertionError(f"the worker is gone ({self.process.wait(WAIT_S)}): {self.log()}")
             if message["type"] in names:
                 return message
 
@@ -132,7 +135,7 @@ class Worker:
         self.errors.seek(0)
         return self.errors.read().decode(errors="replace")
 
-    def exit(self, timeout=20):
+    def exit(self, timeout=WAIT_S):
         """Waits for the end; the exit code."""
         while self.receive(timeout) is not None:
             pass
@@ -171,10 +174,3 @@ def children(pid):
         for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
             found += map(int, (task / "children").read_text().split())
     return found
-
-
-def wait_for(condition, timeout=20, step=0.005):
-    deadline = time.monotonic() + timeout
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(step)

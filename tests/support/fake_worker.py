@@ -3,14 +3,16 @@
 "video" says. For tests of the daemon that need hundreds of jobs, and devices that misbehave, in little time.
 
 A test puts a copy of tiletrackd and this file, named tiletrack-worker, into one folder. A video is a text of
-words: `frames=N`, `ms=N` (how long it takes), `queries=N`, `truncated`, and one of the ends: `bad` (bad input),
+words: `frames=N`, `ms=N` (how long it takes), `until=NAME` (and until the test has said NAME: the file NAME in the
+folder "said" beside the program), `queries=N`, `truncated`, and one of the ends: `bad` (bad input),
 `retry`, `lost` (restart worker, and exit), `refuse`, `crash` (SIGKILL itself), `exit`, `hang` (no sign of life),
 `deaf` (hang, and ignore SIGTERM), `garbage` (break the protocol), `lie` (say done without a result). Without one
 the job is done. `once:WORD` acts at the first attempt only (a checkpoint file remembers).
 
 A file SLOT.behaviour in the folder "behaviour" beside the program makes the whole device behave: the words above
-for every job, `slow=FACTOR`, and for the start: `start=MS`, `unusable=TEXT`, `wrong` (self-test), `dies` (before
-hello), `dies_idle` (after hello), `mute` (never says hello), `busy` (somebody else has the device).
+for every job, `slow=FACTOR`, and for the start: `start_until=NAME` (as above), `unusable=TEXT`, `wrong` (self-test), `dies` (before
+hello), `dies_idle` (after hello), `mute` (never says hello), `busy` (somebody else has the device), `busy=N` (at the first
+N starts).
 """
 import os
 import signal
@@ -28,6 +30,14 @@ DECODER = "i" * 7
 OUTPUTS = 14  # that a job may have
 FORMS = {"setup": "titttiiiittiiiti", "job": "tttttiiiiidii" + "it" * OUTPUTS + "tti" + DECODER + "ii",
          "prefetch": "tt" + DECODER, "cancel": "t", "ping": "i", "reopen_log": "", "shutdown": "i"}
+
+
+HERE = os.path.dirname(os.path.abspath(sys.argv[0]))
+
+
+def was_said(name):
+    """Whether the test has said so; no name, nothing to wait for."""
+    return not name or os.path.exists(os.path.join(HERE, "said", name))
 
 
 def text(value):
@@ -82,13 +92,20 @@ class Device:
     def __init__(self, stream, setup):
         self.stream, self.name = stream, setup[0].decode()
         self.prefetched = b""
-        path = os.path.join(os.path.dirname(os.path.abspath(sys.argv[0])), "behaviour", self.name + ".behaviour")
+        path = os.path.join(HERE, "behaviour", self.name + ".behaviour")
         words = open(path).read().split() if os.path.exists(path) else []
         self.words = [w for w in words if "=" not in w]
         self.values = dict(w.split("=", 1) for w in words if "=" in w)
 
+    def is_busy(self):
+        tries = os.path.join(HERE, "behaviour", self.name + ".tries")
+        with open(tries, "a+") as file:
+            file.write("x")
+            return "busy" in self.words or file.tell() <= int(self.values.get("busy", 0))
+
     def start(self):
-        time.sleep(int(self.values.get("start", 0)) / 1000)
+        while not was_said(self.values.get("start_until")):
+            time.sleep(0.01)
         if "dies" in self.words:
             sys.exit(9)
         while "mute" in self.words:
@@ -96,7 +113,7 @@ class Device:
         status, why, test = OK, b"", 1
         if "unusable" in self.values:
             status, why, test = REFUSE, self.values["unusable"].encode(), 0
-        if "busy" in self.words:
+        if self.is_busy():
             status, why, test = RETRY_LATER, b"another worker holds the device", 0
         if "wrong" in self.words:
             status, why, test = REFUSE, b"self-test: the device computes something else", 2
@@ -107,13 +124,14 @@ class Device:
         if "dies_idle" in self.words:
             sys.exit(9)
 
-    def work(self, job, frames, seconds):
+    def work(self, job, frames, seconds, until):
         """Waits as long as the work takes, with heartbeats; an ending is returned where somebody wants to stop."""
         end = time.monotonic() + seconds
         done = 0
         while True:
+            over = was_said(until)
             left = end - time.monotonic()
-            heard = self.stream.hear(max(0, min(left, 0.05)))
+            heard = self.stream.hear(max(0, min(left, 0.05)) if over else 0.02)
             if heard:
                 name, fields = heard
                 if name == "cancel" and fields[0] == job:
@@ -121,7 +139,7 @@ class Device:
                 if name == "shutdown" and fields[0]:
                     return "shutdown", 3
                 self.answer(name, fields)
-            if left <= 0:
+            if over and left <= 0:
                 return None
             done = min(frames, done + 1)
             self.stream.say("progress", job, 4, done, frames)
@@ -179,7 +197,8 @@ class Device:
         self.prefetched = b""
         if any(w.startswith("once:") for w in open(video).read().split()):
             open(checkpoint + b".state", "w").close()
-        stopped = self.work(job, frames, int(values.get("ms", 1)) / 1000 * float(self.values.get("slow", 1)))
+        seconds = int(values.get("ms", 1)) / 1000 * float(self.values.get("slow", 1))
+        stopped = self.work(job, frames, seconds, values.get("until"))
         if stopped:
             self.stream.say("failed", job, INTERRUPTED, stopped[1], stopped[0].encode())
             self.ending |= stopped[0] == "shutdown"
@@ -192,8 +211,7 @@ class Device:
 
 
 def main():
-    errors = os.open(os.path.join(os.path.dirname(os.path.abspath(sys.argv[0])), "errors"),
-                     os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    errors = os.open(os.path.join(HERE, "errors"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(errors, 2)  # tracebacks have no place among the daemon's log lines
     stream = Stream()
     name, setup = stream.hear()

@@ -11,11 +11,11 @@ import re
 import shutil
 import signal
 import subprocess
-import time
+
+from waiting import WAIT_S, wait_for
 
 WANTED = ("systemd-nspawn", "debootstrap", "nsenter", "dpkg-deb")
 INCLUDE = "systemd,systemd-sysv,dbus,libpam-systemd,logrotate"
-WAIT_S = 120
 
 
 def why_not():
@@ -32,17 +32,6 @@ def why_not():
     if probe.returncode:
         return "namespaces cannot be made: " + probe.stderr.strip()
     return None
-
-
-def wait_for(condition, what, seconds=WAIT_S):
-    end = time.monotonic() + seconds
-    while True:
-        got = condition()
-        if got:
-            return got
-        if time.monotonic() > end:
-            raise AssertionError(f"not within {seconds} s: {what}")
-        time.sleep(0.1)
 
 
 def remove_tree(tree):
