@@ -205,7 +205,7 @@ static enum tt_status cuda_open(struct tt_backend **backend, const struct tt_bac
     status = error ? tt_gpu_status(error, "CUDA start", err) : make_plan(b, &properties, options, err);
     if (!status) {
         b->gpu.mma = options->arch || properties.major < 8 ? TT_MMA_K8 : TT_MMA_K16;
-        b->gpu.network->layout(&b->gpu);
+        tt_gpu_layout(&b->gpu);
         error = cudaMalloc((void **)&b->gpu.work_slab, b->gpu.work_bytes);
         if (!error)
             error = cudaMallocHost((void **)&b->host_slab, layout_host(b));
@@ -215,7 +215,7 @@ static enum tt_status cuda_open(struct tt_backend **backend, const struct tt_bac
         cuda_close(b);
         return status;
     }
-    b->gpu.network->layout(&b->gpu);
+    tt_gpu_layout(&b->gpu);
     layout_host(b);
     b->plan.memory_bytes = (int64_t)(b->gpu.weight_bytes + b->gpu.work_bytes);
     describe(b, index, &properties);
@@ -418,7 +418,7 @@ static enum tt_status cuda_sample(struct tt_backend *b, int queries, const int *
         if (!error)
             error = upload(b, t->query_xy, host->xy, xy + 2 * q, (size_t)n * 2 * sizeof *xy);
         if (!error)
-            error = b->gpu.network->supports(&b->gpu, n, b->frames);
+            error = tt_gpu_supports(&b->gpu, n, b->frames);
         if (!error)
             error = download(b, host->supports, t->supports, (size_t)n * bytes);
         status = finish(b, error, "supports", err);

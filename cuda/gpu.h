@@ -72,28 +72,25 @@ struct tt_gpu_backbone {
 };
 
 struct tt_gpu;
-struct tt_gpu_launches; /* network.h */
-
-/* The stages, in FP32 or FP16. All but layout queue work and return a cudaError_t. */
-struct tt_gpu_network {
-    /* Lays out the work slab for the tiles in *gpu; with a NULL slab it only counts work_bytes. */
-    void (*layout)(struct tt_gpu *gpu);
-    /* Features of frames [first, first + frames) from backbone.rgb; at most frame_tile of them. */
-    int (*backbone)(struct tt_gpu *gpu, int first, int frames);
-    /* Supports of the query points in track.query_frame and query_xy, into track.supports. */
-    int (*supports)(struct tt_gpu *gpu, int queries, int frames);
-    /* First estimate: track.state from supports, query_frame, query_xy. */
-    int (*initialise)(struct tt_gpu *gpu, int queries, int frames);
-    /* One refinement of track.state. */
-    int (*refine)(struct tt_gpu *gpu, int queries, int frames);
-    /* What these do in the precision. */
-    const struct tt_gpu_launches *launch;
-};
+struct tt_gpu_network; /* network.h: the launches of a precision */
 
 extern const struct tt_gpu_network tt_gpu_network_f32; /* network_f32.c */
 extern const struct tt_gpu_network tt_gpu_network_f16; /* network_f16.c */
 
-/* A stage that a graph can be made of: its function in tt_gpu_network, called with two numbers. */
+/* network.c: the stages. Lays out the work slab for the tiles in *gpu; with a NULL slab it only counts
+ * work_bytes. */
+void tt_gpu_layout(struct tt_gpu *gpu);
+/* All others queue work and return a cudaError_t.
+ * Features of frames [first, first + frames) from backbone.rgb; at most frame_tile of them. */
+int tt_gpu_backbone(struct tt_gpu *gpu, int first, int frames);
+/* Supports of the query points in track.query_frame and query_xy, into track.supports. */
+int tt_gpu_supports(struct tt_gpu *gpu, int queries, int frames);
+/* First estimate: track.state from supports, query_frame, query_xy. */
+int tt_gpu_initialise(struct tt_gpu *gpu, int queries, int frames);
+/* One refinement of track.state. */
+int tt_gpu_refine(struct tt_gpu *gpu, int queries, int frames);
+
+/* A stage that a graph can be made of: its function above, called with two numbers. */
 enum tt_gpu_stage { TT_GPU_BACKBONE, TT_GPU_INITIALISE, TT_GPU_REFINE };
 enum { TT_GPU_GRAPHS = 12 };
 

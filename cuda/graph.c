@@ -15,11 +15,11 @@ static int queue(struct tt_gpu *gpu, enum tt_gpu_stage stage, int a, int b)
 {
     switch (stage) {
     case TT_GPU_BACKBONE:
-        return gpu->network->backbone(gpu, a, b);
+        return tt_gpu_backbone(gpu, a, b);
     case TT_GPU_INITIALISE:
-        return gpu->network->initialise(gpu, a, b);
+        return tt_gpu_initialise(gpu, a, b);
     case TT_GPU_REFINE:
-        return gpu->network->refine(gpu, a, b);
+        return tt_gpu_refine(gpu, a, b);
     }
     return cudaErrorInvalidValue;
 }

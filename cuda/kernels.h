@@ -156,13 +156,17 @@ int tt_k_layer_norm_f32(const float *in, const float *gamma, const float *beta, 
 
 /* ---- sample.cu ---- */
 
-/* Bilinear 7×7 supports around query points, clamped at the border.
- * grid [frames][size][size][channels]; frame [queries] 0..frames-1; xy [queries][2] clip pixels;
- * out: query q at out + q·row, [7][7][channels] floats. scale = size / 256. */
-int tt_k_support_f32(const float *grid, const int *frame, const float *xy, float *out, int queries, int row,
-                     int frames, int size, int channels, float scale, void *stream);
-int tt_k_support_f16(const uint16_t *grid, const int *frame, const float *xy, float *out, int queries,
-                     int row, int frames, int size, int channels, float scale, void *stream);
+/* Bilinear 7×7 supports around query points, clamped at the border. */
+struct tt_k_support {
+    const void *grid; /* [frames][size][size][channels], float or half; channels: even */
+    const int *frame; /* [queries] 0..frames-1; what lies outside is clamped */
+    const float *xy;  /* [queries][2], clip pixels */
+    float *out;       /* query q: + q·row, [7][7][channels] */
+    int queries, row, frames, size, channels;
+    float scale; /* size / 256 */
+};
+int tt_k_support_f32(const struct tt_k_support *support, void *stream);
+int tt_k_support_f16(const struct tt_k_support *support, void *stream);
 
 /* ---- cost.cu: first estimate from the cost volume ---- */
 

@@ -17,7 +17,7 @@ void *tt_gpu_take(unsigned char *base, size_t *used, size_t bytes)
     return p;
 }
 
-size_t tt_gpu_layout_features(struct tt_gpu *gpu, size_t value)
+static size_t layout_features(struct tt_gpu *gpu, size_t value)
 {
     size_t used = 0;
 
@@ -31,7 +31,7 @@ size_t tt_gpu_layout_features(struct tt_gpu *gpu, size_t value)
     return used;
 }
 
-size_t tt_gpu_layout_backbone(struct tt_gpu *gpu, size_t used, size_t value)
+static size_t layout_backbone(struct tt_gpu *gpu, size_t used, size_t value)
 {
     struct tt_gpu_backbone *b = &gpu->backbone;
     unsigned char *base = gpu->work_slab;
@@ -84,7 +84,7 @@ static size_t layout_layers(struct tt_gpu *gpu, size_t used, size_t value)
     return used;
 }
 
-size_t tt_gpu_layout_track(struct tt_gpu *gpu, size_t used, size_t value, int volume_row)
+static size_t layout_track(struct tt_gpu *gpu, size_t used, size_t value, int volume_row)
 {
     struct tt_gpu_track *t = &gpu->track;
     unsigned char *base = gpu->work_slab;
@@ -101,6 +101,15 @@ size_t tt_gpu_layout_track(struct tt_gpu *gpu, size_t used, size_t value, int vo
     return volumes > layers ? volumes : layers;
 }
 
+void tt_gpu_layout(struct tt_gpu *gpu)
+{
+    const size_t value = gpu->network->value, features = layout_features(gpu, value);
+    const size_t backbone = layout_backbone(gpu, features, value);
+    const size_t track = layout_track(gpu, features, value, gpu->network->volume_row(gpu));
+
+    gpu->work_bytes = backbone > track ? backbone : track;
+}
+
 int tt_gpu_support_offset(int level)
 {
     int offset = 0;
@@ -113,9 +122,9 @@ int tt_gpu_support_offset(int level)
 /* The stem and group 0, of a part of the tile after another, so that their maps stay in L2. */
 static int first_group(struct tt_gpu *gpu, int first, int frames, int *chunks)
 {
-    const struct tt_gpu_launches *launch = gpu->network->launch;
+    const struct tt_gpu_network *launch = gpu->network;
     const struct tt_resnet_group *s = &tt_resnet_groups[0];
-    const size_t map = MAP_VALUES * (gpu->precision == TT_FP16 ? sizeof(uint16_t) : sizeof(float));
+    const size_t map = MAP_VALUES * launch->value;
     const int part = gpu->first_tile ? gpu->first_tile : frames;
     struct tt_gpu_backbone *b = &gpu->backbone;
     const struct tt_gpu_backbone whole = *b;
@@ -141,8 +150,7 @@ static int first_group(struct tt_gpu *gpu, int first, int frames, int *chunks)
 int tt_gpu_backbone(struct tt_gpu *gpu, int first, int frames)
 {
     static const int level_of_group[TT_RESNET_GROUPS] = {-1, TT_HIRES, -1, TT_LOWRES};
-    const struct tt_gpu_launches *launch = gpu->network->launch;
-    int64_t value = gpu->precision == TT_FP16 ? sizeof(uint16_t) : sizeof(float);
+    const struct tt_gpu_network *launch = gpu->network;
     int chunks = 0, error = first_group(gpu, first, frames, &chunks);
 
     for (int g = 1; g < TT_RESNET_GROUPS && !error; g++) {
@@ -153,8 +161,9 @@ int tt_gpu_backbone(struct tt_gpu *gpu, int first, int frames)
         for (int i = 0; i < TT_RESNET_BLOCKS && !error; i++)
             error = launch->block(gpu, &gpu->weights.block[g][i], s, i == 0, frames, &chunks);
         if (level >= 0 && !error)
-            error = launch->l2(gpu, (char *)gpu->features[level] + first * pixels * s->out_channels * value,
-                               frames * pixels, s->out_channels);
+            error = launch->l2(
+                gpu, (char *)gpu->features[level] + first * pixels * s->out_channels * (int64_t)launch->value,
+                frames * pixels, s->out_channels);
     }
     return error;
 }
@@ -163,8 +172,21 @@ int tt_gpu_supports(struct tt_gpu *gpu, int queries, int frames)
 {
     int error = 0;
 
-    for (int level = 0; level < TT_LEVELS && !error; level++)
-        error = gpu->network->launch->support(gpu, level, queries, frames);
+    for (int level = 0; level < TT_LEVELS && !error; level++) {
+        const struct tt_level_shape *s = &tt_level_shapes[level];
+        const struct tt_k_support support = {.grid = gpu->features[level],
+                                             .frame = gpu->track.query_frame,
+                                             .xy = gpu->track.query_xy,
+                                             .out = gpu->track.supports + tt_gpu_support_offset(level),
+                                             .queries = queries,
+                                             .row = TT_SUPPORT_FLOATS,
+                                             .frames = frames,
+                                             .size = s->size,
+                                             .channels = s->channels,
+                                             .scale = (float)s->size / TT_CLIP_SIZE};
+
+        error = gpu->network->support(&support, gpu->stream);
+    }
     return error;
 }
 
@@ -191,7 +213,7 @@ int tt_gpu_initialise(struct tt_gpu *gpu, int queries, int frames)
                                 .frames = frames,
                                 .row = TT_SUPPORT_FLOATS};
 
-    return gpu->network->launch->cost(gpu, &c);
+    return gpu->network->cost(gpu, &c);
 }
 
 int tt_gpu_each_volume(struct tt_gpu *gpu, int queries, int frames,
@@ -210,7 +232,7 @@ int tt_gpu_each_volume(struct tt_gpu *gpu, int queries, int frames,
 
 int tt_gpu_refine(struct tt_gpu *gpu, int queries, int frames)
 {
-    const struct tt_gpu_launches *launch = gpu->network->launch;
+    const struct tt_gpu_network *launch = gpu->network;
     const struct tt_gpu_weights *w = &gpu->weights;
     int rows = queries * frames, error = launch->embed(gpu, queries, frames);
 

@@ -1,11 +1,14 @@
-/* cuda/network.h: what the two precisions bring to the network: the launches that network.c puts in order. */
+/* cuda/network.h: what a precision brings to the network: the launches that network.c puts in order. */
 #ifndef TT_CUDA_NETWORK_H
 #define TT_CUDA_NETWORK_H
 
 #include "cuda/gpu.h"
 
-/* All queue work and return a cudaError_t. rows: of query points and frames. */
-struct tt_gpu_launches {
+/* All functions but volume_row queue work and return a cudaError_t. rows: of query points and frames. */
+struct tt_gpu_network {
+    size_t value; /* bytes of an activation */
+    /* Values in a row of the 4D volumes; 0 where there are none in memory. */
+    int (*volume_row)(const struct tt_gpu *gpu);
     /* backbone.x from frame `first` on of backbone.rgb. *chunks: out, parts of the sums of x in
      * backbone.partial, where the precision keeps them. */
     int (*stem)(struct tt_gpu *gpu, int first, int frames, int *chunks);
@@ -15,7 +18,7 @@ struct tt_gpu_launches {
     /* Normalises backbone.x into features. */
     int (*l2)(struct tt_gpu *gpu, void *features, int64_t pixels, int channels);
     /* track.supports of one level. */
-    int (*support)(struct tt_gpu *gpu, int level, int queries, int frames);
+    int (*support)(const struct tt_k_support *support, void *stream);
     int (*cost)(struct tt_gpu *gpu, const struct tt_k_cost *cost);
     /* Correlation embeddings of all query points and levels, into track.tokens. */
     int (*embed)(struct tt_gpu *gpu, int queries, int frames);
@@ -26,21 +29,10 @@ struct tt_gpu_launches {
     int (*layer)(struct tt_gpu *gpu, const struct tt_gpu_layer *w, int queries, int frames);
 };
 
-/* The stages of struct tt_gpu_network, with gpu->network->launch. */
-int tt_gpu_backbone(struct tt_gpu *gpu, int first, int frames);
-int tt_gpu_supports(struct tt_gpu *gpu, int queries, int frames);
-int tt_gpu_initialise(struct tt_gpu *gpu, int queries, int frames);
-int tt_gpu_refine(struct tt_gpu *gpu, int queries, int frames);
-
 /* For embed: tiles of query points whose volumes exist at a time, each level of each; encode: of `queries`
  * from number `first` on. */
 int tt_gpu_each_volume(struct tt_gpu *gpu, int queries, int frames,
                        int (*encode)(struct tt_gpu *gpu, int level, int first, int queries, int frames));
-
-/* Lays out features and pixels, then backbone and track below them; value: bytes of an activation. */
-size_t tt_gpu_layout_features(struct tt_gpu *gpu, size_t value);
-size_t tt_gpu_layout_backbone(struct tt_gpu *gpu, size_t used, size_t value);
-size_t tt_gpu_layout_track(struct tt_gpu *gpu, size_t used, size_t value, int volume_row);
 
 /* Offset of a level's support within a query point's, floats. */
 int tt_gpu_support_offset(int level);

@@ -12,14 +12,9 @@ static int is_small(const struct tt_gpu *gpu)
     return gpu->shape->encoder_convs == 2;
 }
 
-static void layout(struct tt_gpu *gpu)
+static int volume_row(const struct tt_gpu *gpu)
 {
-    size_t features = tt_gpu_layout_features(gpu, sizeof(uint16_t));
-    size_t backbone = tt_gpu_layout_backbone(gpu, features, sizeof(uint16_t));
-    size_t track =
-        tt_gpu_layout_track(gpu, features, sizeof(uint16_t), is_small(gpu) ? 0 : TT_K_VOLUME_ROW_F16);
-
-    gpu->work_bytes = backbone > track ? backbone : track;
+    return is_small(gpu) ? 0 : TT_K_VOLUME_ROW_F16;
 }
 
 /* ---- backbone ---- */
@@ -84,17 +79,7 @@ static int l2(struct tt_gpu *gpu, void *features, int64_t pixels, int channels)
     return tt_k_l2_f16(gpu->backbone.x, features, pixels, channels, gpu->stream);
 }
 
-/* ---- supports, first estimate ---- */
-
-static int support(struct tt_gpu *gpu, int level, int queries, int frames)
-{
-    const struct tt_level_shape *s = &tt_level_shapes[level];
-    struct tt_gpu_track *t = &gpu->track;
-
-    return tt_k_support_f16(gpu->features[level], t->query_frame, t->query_xy,
-                            t->supports + tt_gpu_support_offset(level), queries, TT_SUPPORT_FLOATS, frames,
-                            s->size, s->channels, (float)s->size / TT_CLIP_SIZE, gpu->stream);
-}
+/* ---- first estimate ---- */
 
 static int cost(struct tt_gpu *gpu, const struct tt_k_cost *c)
 {
@@ -222,21 +207,16 @@ static int layer(struct tt_gpu *gpu, const struct tt_gpu_layer *w, int queries, 
     return error ? error : tt_k_mlp_f16(&mlp, gpu->mma, gpu->stream);
 }
 
-static const struct tt_gpu_launches launches = {.stem = stem,
-                                                .block = block,
-                                                .l2 = l2,
-                                                .support = support,
-                                                .cost = cost,
-                                                .embed = embed,
-                                                .tokens = tokens,
-                                                .input = input,
-                                                .layer = layer};
-
 const struct tt_gpu_network tt_gpu_network_f16 = {
-    .layout = layout,
-    .backbone = tt_gpu_backbone,
-    .supports = tt_gpu_supports,
-    .initialise = tt_gpu_initialise,
-    .refine = tt_gpu_refine,
-    .launch = &launches,
+    .value = sizeof(uint16_t),
+    .volume_row = volume_row,
+    .stem = stem,
+    .block = block,
+    .l2 = l2,
+    .support = tt_k_support_f16,
+    .cost = cost,
+    .embed = embed,
+    .tokens = tokens,
+    .input = input,
+    .layer = layer,
 };

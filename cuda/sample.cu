@@ -41,28 +41,23 @@ __global__ void __launch_bounds__(224) support(const T *grid, const int *frame, 
     }
 }
 
-template <class T>
-int launch(const T *grid, const int *frame, const float *xy, float *out, int queries, int row, int frames,
-           int size, int channels, float scale, void *stream)
+template <class T> int launch(const struct tt_k_support *s, void *stream)
 {
-    if (channels % 2)
+    if (s->channels % 2)
         return cudaErrorInvalidValue;
-    support<T>
-        <<<queries, 224, 0, (cudaStream_t)stream>>>(grid, frame, xy, out, row, frames, size, channels, scale);
+    support<T><<<s->queries, 224, 0, (cudaStream_t)stream>>>(
+        (const T *)s->grid, s->frame, s->xy, s->out, s->row, s->frames, s->size, s->channels, s->scale);
     return cudaGetLastError();
 }
 
 } // namespace
 
-extern "C" int tt_k_support_f32(const float *grid, const int *frame, const float *xy, float *out, int queries,
-                                int row, int frames, int size, int channels, float scale, void *stream)
+extern "C" int tt_k_support_f32(const struct tt_k_support *s, void *stream)
 {
-    return launch(grid, frame, xy, out, queries, row, frames, size, channels, scale, stream);
+    return launch<float>(s, stream);
 }
 
-extern "C" int tt_k_support_f16(const uint16_t *grid, const int *frame, const float *xy, float *out,
-                                int queries, int row, int frames, int size, int channels, float scale,
-                                void *stream)
+extern "C" int tt_k_support_f16(const struct tt_k_support *s, void *stream)
 {
-    return launch((const __half *)grid, frame, xy, out, queries, row, frames, size, channels, scale, stream);
+    return launch<__half>(s, stream);
 }

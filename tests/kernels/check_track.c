@@ -38,11 +38,17 @@ static void check_support_size(int size, int channels, int half)
     const int *frame_d = kern_upload(frame, sizeof(frame));
     const float *xy_d = kern_upload(xy, sizeof(float) * QUERIES * 2);
     struct kern_out out = kern_output(sizeof(float) * QUERIES * row, before);
-    const float scale = (float)size / 256.0f;
-    KERN_RUN(out, half ? tt_k_support_f16(grid_d, frame_d, xy_d, out.device, QUERIES, row, FRAMES, size,
-                                          channels, scale, NULL)
-                       : tt_k_support_f32(grid_d, frame_d, xy_d, out.device, QUERIES, row, FRAMES, size,
-                                          channels, scale, NULL));
+    const struct tt_k_support support = {.grid = grid_d,
+                                         .frame = frame_d,
+                                         .xy = xy_d,
+                                         .out = out.device,
+                                         .queries = QUERIES,
+                                         .row = row,
+                                         .frames = FRAMES,
+                                         .size = size,
+                                         .channels = channels,
+                                         .scale = (float)size / 256.0f};
+    KERN_RUN(out, half ? tt_k_support_f16(&support, NULL) : tt_k_support_f32(&support, NULL));
     kern_verdict(&out, want, (size_t)QUERIES * row, 0, 2e-6, 5e-5, "support %s %d:%d", half ? "f16" : "f32",
                  size, channels);
     kern_free_all();

@@ -156,7 +156,7 @@ static void run_clip(struct bench *b, cudaEvent_t *events)
         check(cudaMemcpyAsync(gpu->track.query_xy, b->xy + 2 * q, (size_t)n * 2 * sizeof(float),
                               cudaMemcpyDeviceToDevice, stream),
               "query points");
-        check(gpu->network->supports(gpu, n, TT_CLIP_FRAMES), "supports");
+        check(tt_gpu_supports(gpu, n, TT_CLIP_FRAMES), "supports");
         check(tt_gpu_run(gpu, TT_GPU_INITIALISE, n, TT_CLIP_FRAMES), "first estimate");
         check(cudaEventRecord(events[2], stream), "event");
         for (int pass = 0; pass < TT_REFINEMENTS; pass++)

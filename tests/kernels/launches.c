@@ -77,16 +77,16 @@ static int run(struct tt_gpu *gpu, int queries)
     int error = 0;
 
     for (int f = 0; f < TT_CLIP_FRAMES && !error; f += gpu->frame_tile)
-        error = gpu->network->backbone(
-            gpu, f, TT_CLIP_FRAMES - f < gpu->frame_tile ? TT_CLIP_FRAMES - f : gpu->frame_tile);
+        error = tt_gpu_backbone(gpu, f,
+                                TT_CLIP_FRAMES - f < gpu->frame_tile ? TT_CLIP_FRAMES - f : gpu->frame_tile);
     for (int q = 0; q < queries && !error; q += gpu->query_tile) {
         int n = queries - q < gpu->query_tile ? queries - q : gpu->query_tile;
 
-        error = gpu->network->supports(gpu, n, TT_CLIP_FRAMES);
+        error = tt_gpu_supports(gpu, n, TT_CLIP_FRAMES);
         if (!error)
-            error = gpu->network->initialise(gpu, n, TT_CLIP_FRAMES);
+            error = tt_gpu_initialise(gpu, n, TT_CLIP_FRAMES);
         for (int pass = 0; pass < TT_REFINEMENTS && !error; pass++)
-            error = gpu->network->refine(gpu, n, TT_CLIP_FRAMES);
+            error = tt_gpu_refine(gpu, n, TT_CLIP_FRAMES);
     }
     return error;
 }
@@ -111,6 +111,7 @@ static enum tt_status launch_all(const struct tt_model_shape *shape, enum tt_pre
     if (!status) {
         gpu.network = precision == TT_FP16 ? &tt_gpu_network_f16 : &tt_gpu_network_f32;
         gpu.frame_tile = plan.tile.frames;
+        gpu.first_tile = plan.first_frames;
         gpu.query_tile = plan.tile.queries;
         gpu.volume_tile = plan.volume_queries;
         status = tt_gpu_load(&gpu, weights, err);
@@ -119,7 +120,7 @@ static enum tt_status launch_all(const struct tt_model_shape *shape, enum tt_pre
         int error;
 
         gpu.work_slab = (unsigned char *)4096; /* never read */
-        gpu.network->layout(&gpu);
+        tt_gpu_layout(&gpu);
         error = run(&gpu, plan.queries);
         status = error ? tt_fail(err, TT_REFUSE, "%s fp%d: a launch fails with error %d", shape->name,
                                  precision == TT_FP16 ? 16 : 32, error)

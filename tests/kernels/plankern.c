@@ -38,7 +38,7 @@ static int differs(const char *name, const struct tt_model_shape *shape, enum tt
     gpu.frame_tile = plan.tile.frames;
     gpu.query_tile = plan.tile.queries;
     gpu.volume_tile = plan.volume_queries;
-    gpu.network->layout(&gpu);
+    tt_gpu_layout(&gpu);
     tt_model_each_weight(shape, count_weights, &weights);
     bytes = (double)gpu.work_bytes + weights * (precision == TT_FP16 ? 2 : 4);
     bad = 100 * abs((int)((bytes - (double)plan.memory_bytes) / 1e3)) > VISIBLE_PERCENT * (int)(bytes / 1e3);
