@@ -1,4 +1,4 @@
-/* cuda/gpu.h: the network on one device: its weights, its memory, its stages. Used by backend.c and the
+/* cuda/gpu.h: the network on one device: its weights, its memory, its stages. Used by the backend and the
  * tests.
  *
  * Nothing here knows of requests. One slab holds the weights, another everything else: the features of one

@@ -1,7 +1,7 @@
 /* tests/cuda/fake_runtime.h: a CUDA runtime of two devices without a GPU, whose calls fail when they are told
  * to.
  *
- * Only what cuda/backend.c and cuda/device.c call. Device memory is host memory. Kernels and copies do
+ * Only what the backend and cuda/device.c call. Device memory is host memory. Kernels and copies do
  * nothing, but what is queued and waited for is written down, in order.
  */
 #ifndef TT_TESTS_FAKE_RUNTIME_H
