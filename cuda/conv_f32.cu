@@ -72,6 +72,20 @@ __device__ __forceinline__ float4 load_a(const struct tt_k_conv_f32 &c, const pi
     return v;
 }
 
+/* What a thread brings to the step at w: its pixels' channels, and its float4 of rows of weights. */
+template <int PIXELS, int WEIGHTS>
+__device__ __forceinline__ void fetch(float4 (&va)[PIXELS], float4 (&vb)[WEIGHTS],
+                                      const struct tt_k_conv_f32 &c, const pixel (&p)[PIXELS], const walk &w,
+                                      const float *weight)
+{
+#pragma unroll
+    for (int i = 0; i < PIXELS; i++)
+        va[i] = load_a(c, p[i], w);
+#pragma unroll
+    for (int i = 0; i < WEIGHTS; i++)
+        vb[i] = tt_load4(weight + (w.weight + i * 8 * c.out_c));
+}
+
 /* Four rows: adds a part of the sums to what is in memory, the residual or the parts before it, and begins
  * anew.
  */
@@ -174,13 +188,8 @@ __global__ void __launch_bounds__(128, 3) conv_f32(const struct tt_k_conv_f32 c,
         for (int i = 0; i < 8; i++)
             acc[i][j] = bias;
     }
-    float4 va[PIXELS], vb[WEIGHTS];
-#pragma unroll
-    for (int i = 0; i < PIXELS; i++)
-        va[i] = load_a(c, p[i], w);
-#pragma unroll
-    for (int i = 0; i < WEIGHTS; i++)
-        vb[i] = tt_load4(weight + (w.weight + i * 8 * c.out_c));
+    float4 va[PIXELS], vb[WEIGHTS]; /* of the step at w */
+    fetch(va, vb, c, p, w, weight);
     for (int s = 0; s < steps; s++) {
         const int buf = s & 1;
 #pragma unroll
@@ -194,12 +203,7 @@ __global__ void __launch_bounds__(128, 3) conv_f32(const struct tt_k_conv_f32 c,
         __syncthreads();
         if (s + 1 < steps) {
             w.next<BK>(c);
-#pragma unroll
-            for (int i = 0; i < PIXELS; i++)
-                va[i] = load_a(c, p[i], w);
-#pragma unroll
-            for (int i = 0; i < WEIGHTS; i++)
-                vb[i] = tt_load4(weight + (w.weight + i * 8 * c.out_c));
+            fetch(va, vb, c, p, w, weight);
         }
 #pragma unroll
         for (int k = 0; k < BK; k++) {

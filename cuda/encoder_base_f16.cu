@@ -187,19 +187,34 @@ __device__ __forceinline__ void load(weights &w, const uint4 *packed)
     w.v[1] = __ldg(packed + 32);
 }
 
+/* Weights of the step at hand and the next AHEAD ones, of STEPS that begin at `packed`. */
+template <int STEPS> struct weight_ring {
+    weights w[AHEAD + 1];
+    __device__ __forceinline__ void start(const uint4 *packed)
+    {
+#pragma unroll
+        for (int s = 0; s < AHEAD; s++)
+            load(w[s], packed + s * 128);
+    }
+    /* Fetches one more; those of step s */
+    __device__ __forceinline__ const weights &at(int s, const uint4 *packed)
+    {
+        if (s + AHEAD < STEPS)
+            load(w[(s + AHEAD) % (AHEAD + 1)], packed + (s + AHEAD) * 128);
+        return w[s % (AHEAD + 1)];
+    }
+};
+
 template <bool K16>
 __device__ __forceinline__ void second_conv(float (&acc)[2][4][N][4], const values *shared,
                                             const uint4 *weight)
 {
-    weights w[AHEAD + 1];
-#pragma unroll
-    for (int s = 0; s < AHEAD; s++)
-        load(w[s], weight + s * 128);
+    weight_ring<STEPS2> ring;
+    ring.start(weight);
 #pragma unroll
     for (int s = 0; s < STEPS2; s++) {
         const int ky = s / 12, kx = s / 4 % 3;
-        if (s + AHEAD < STEPS2)
-            load(w[(s + AHEAD) % (AHEAD + 1)], weight + (s + AHEAD) * 128);
+        const weights &w = ring.at(s, weight);
 #pragma unroll
         for (int p = 0; p < 4; p++) {
             const int y = p / 2 * 2 + ky, x = p % 2 * 2 + kx;
@@ -207,7 +222,7 @@ __device__ __forceinline__ void second_conv(float (&acc)[2][4][N][4], const valu
                 const values v = shared[((y * 4 + x) * 4 + s % 4) * 32];
 #pragma unroll
                 for (int m = 0; m < 2; m++)
-                    multiply<K16>(acc[m][p], w[s % (AHEAD + 1)].v[m], v);
+                    multiply<K16>(acc[m][p], w.v[m], v);
             }
         }
     }
@@ -217,18 +232,15 @@ template <bool K16>
 __device__ __forceinline__ void third_conv(float (&acc)[2][1][N][4], const values *shared,
                                            const uint4 *weight)
 {
-    weights w[AHEAD + 1];
-#pragma unroll
-    for (int s = 0; s < AHEAD; s++)
-        load(w[s], weight + s * 128);
+    weight_ring<STEPS3> ring;
+    ring.start(weight);
 #pragma unroll
     for (int s = 0; s < STEPS3; s++) {
-        if (s + AHEAD < STEPS3)
-            load(w[(s + AHEAD) % (AHEAD + 1)], weight + (s + AHEAD) * 128);
+        const weights &w = ring.at(s, weight);
         const values v = shared[s * 32];
 #pragma unroll
         for (int m = 0; m < 2; m++)
-            multiply<K16>(acc[m][0], w[s % (AHEAD + 1)].v[m], v);
+            multiply<K16>(acc[m][0], w.v[m], v);
     }
 }
 
