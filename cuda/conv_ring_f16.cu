@@ -10,9 +10,10 @@
  *
  * Pieces arrive by cp.async and are normalised (FP32 scale and shift, ReLU; padding stays zero) in place by
  * the thread that fetched them, two stages later. A residual block's 1×1 projection is a last run of k over
- * the block's own input (centre tap). The epilogue is tt_store_warp. Shared memory: two tiles, the ring, the
- * norm (8 bytes a channel): at most 61.5 KB. For m16n8k16 and cp.async, which a T4 does not have: conv_f16.cu
- * is faster without them. Sums run over (chunk, tap, channel), then the projection's channels, in order.
+ * the block's own input (centre tap). The epilogue is store_block (conv_f16.cuh). Shared memory: two tiles,
+ * the ring, the norm (8 bytes a channel): at most 61.5 KB. For m16n8k16 and cp.async, which a T4 does not
+ * have: conv_f16.cu is faster without them. Sums run over (chunk, tap, channel), then the projection's
+ * channels, in order.
  */
 #include "cuda/conv_f16.cuh"
 

@@ -1,5 +1,6 @@
 /* cuda/embed_encoder_f16.cuh: embed_f16.cu's second half: small's encoder, whose first convolution takes the
- * volumes row by row. Loads are where they are for the reason that embed_correlation_f16.cuh gives. */
+ * volumes row by row. Loads are where they are for the reason that embed_correlation_f16.cuh gives. Loops
+ * over sums are written out each time: shared by a function they would become other machine code. */
 #ifndef TT_CUDA_EMBED_ENCODER_F16_CUH
 #define TT_CUDA_EMBED_ENCODER_F16_CUH
 

@@ -3,7 +3,7 @@
  *
  * 3×3 stride 2 (49 -> 64, 4 × 4 positions), 3×3 stride 2 (64 -> 128, 2 × 2), 2×2 (128 -> 128, one), each with
  * group norm and ReLU. Channels are the rows of the products and patches (volumes of one orientation) their
- * columns, as in encoder_f16.cu. A block of four warps takes 16 patches, a warp a quarter of the channels, so
+ * columns, as in embed_f16.cu. A block of four warps takes 16 patches, a warp a quarter of the channels, so
  * that a group of 16 channels, over all positions, never leaves a warp; two blocks a multiprocessor. First
  * convolution: 128 accumulators a lane; the weights of the taps that meet an even, or an odd, row of the
  * patch wait in registers, and each value of the patch is read once and serves one, two or four taps; what

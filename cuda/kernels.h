@@ -1,9 +1,11 @@
 /* cuda/kernels.h: every kernel of the CUDA backend as a C function over raw device pointers.
  *
  * Nothing here needs the rest of tiletrack: tests/kernels links these and nothing else. Each function queues
- * its work on a stream and returns a cudaError_t as int (0: queued). All arguments are borrowed (until the
- * work on the stream is done). Activations are NHWC, rows of a matrix are contiguous. "half" is IEEE FP16,
- * carried as uint16_t here.
+ * its work on a stream and returns a cudaError_t as int: 0: queued; cudaErrorInvalidValue: a size is not one
+ * of those that are said here; cudaErrorInvalidConfiguration: a block would need more than a T4's 64 KiB of
+ * shared memory; else what the launch said. What goes wrong on the device is a later call's. All arguments
+ * are borrowed (until the work on the stream is done). Activations are NHWC, rows of a matrix are contiguous.
+ * "half" is IEEE FP16, carried as uint16_t here.
  *
  * The same arguments give the same bits: no float atomics, every sum has a fixed order.
  */
@@ -41,7 +43,7 @@ struct tt_k_conv_f32 {
 };
 int tt_k_conv_f32(const struct tt_k_conv_f32 *conv, void *stream);
 
-/* ---- conv_f16.cu: 3×3 convolution on tensor cores ---- */
+/* ---- conv_f16.cu, conv_ring_f16.cu: 3×3 convolution on tensor cores ---- */
 
 /* Output pixels × channels of a block; what there is depends on the instruction. */
 enum tt_k_conv_variant {
@@ -71,6 +73,7 @@ struct tt_k_conv_f16 {
 int tt_k_conv_f16(const struct tt_k_conv_f16 *conv, enum tt_k_mma mma, void *stream);
 /* The variants that tt_k_conv_f16 leaves to it. */
 int tt_k_conv_ring_f16(const struct tt_k_conv_f16 *conv, void *stream);
+/* Input channels of a chunk, for tt_pack_conv_f16; tiles of a frame, for partial. */
 int tt_k_conv_f16_chunk(enum tt_k_conv_variant variant);
 int tt_k_conv_f16_tiles(enum tt_k_conv_variant variant, int out_size);
 

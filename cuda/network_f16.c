@@ -2,7 +2,8 @@
  *
  * Activations, features and correlation volumes are FP16; sums, norms, softmax, the mixer's residual stream,
  * positions and logits FP32. Instance norm statistics come from the convolution that writes a tensor, a
- * block's projection is part of its second convolution.
+ * block's projection is part of its second convolution. Fails as kernels.h says: the first error ends a
+ * launch's work and is returned as it is.
  */
 #include "cuda/network.h"
 

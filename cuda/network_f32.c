@@ -1,5 +1,6 @@
 /* cuda/network_f32.c: the launches of the network in FP32: every tensor is, and no product is rounded to less
- * (no TF32). One kernel, conv_f32, serves every convolution and product.
+ * (no TF32). One kernel, conv_f32, serves every convolution and product. Fails as kernels.h says: the first
+ * error ends a launch's work and is returned as it is.
  */
 #include "cuda/network.h"
 

@@ -1,4 +1,5 @@
-/* cuda/plugin.c: the one symbol that tiletrack-cuda.so exports. */
+/* cuda/plugin.c: the one symbol that tiletrack-cuda.so exports, found by tt_backend_load, which refuses a
+ * table of another ABI. */
 #include "cuda/backend.h"
 
 __attribute__((visibility("default"))) extern const struct tt_plugin tt_plugin_table;
