@@ -7,6 +7,7 @@ import numpy as np
 
 from daemon_tools import DaemonFolder, wait_for
 from programs import BIN, SHARED, SOURCE, main, make_video, moved, run, sanitized
+from worker_tools import children
 
 MODEL = SOURCE / "models" / "tiletrack-small.safetensors"
 SCRIPTED = BIN.parent / "lib" / "tiletrack-scripted.so"
@@ -53,7 +54,7 @@ class Devices(Real):
                 daemon.finish()
 
     def test_a_device_that_hangs_once(self):
-        daemon = self.real(["track once hang\n"], programs=FAKE, workers={"stall_ms": 1500}).start()
+        daemon = self.real(["track once hang\n"], programs=FAKE, workers={"stall_ms": 5000}).start()
         names = self.colours(daemon, 2)
         self.assertAllDone(daemon, names)
         self.assertEqual(len(daemon.events("worker_stalled")), 1)
@@ -107,7 +108,8 @@ class Devices(Real):
         self.assertIn("gpu1", done[-jobs // 5:])  # it worked to the end
 
     def test_cancel_drain_and_checkpoint(self):
-        daemon = self.real(["track always sleep 100\n"], programs=FAKE, daemon={"drain_ms": 100}).start()
+        daemon = self.real(["track 8 wait\ntrack always sleep 400\n"], programs=FAKE, tracker={"grid": 2},
+                           daemon={"drain_ms": 100}).start()
         daemon.drop("long.mp4", "4000 grey")
         daemon.event("job_started")
         wait_for(lambda: daemon.device("gpu0").get("frames", 0) > 100, "it is on its way")
@@ -121,7 +123,7 @@ class Devices(Real):
         self.assertEqual(daemon.events("worker_exited"), [])
 
     def test_all_die_with_the_daemon(self):
-        daemon = self.real(["track always sleep 100\n", ""], programs=FAKE).start()
+        daemon = self.real(["track always wait\n", "track always wait\n"], programs=FAKE).start()
         daemon.drop("long.mp4", "4000 grey")
         daemon.event("job_started")
         daemon.kill()
@@ -176,12 +178,11 @@ class Confinement(Real):
     def test_worker_and_decoder_under_the_daemon(self):
         if not (SHARED / "videos").is_dir():
             self.skipTest("needs the shared videos")
-        daemon = self.real(["track always sleep 300\n"]).start()
+        daemon = self.real(["track always wait\n"]).start()
         daemon.drop("long.mp4", SHARED / "videos" / "media3_long_1080p_videoonly_lowbitrate.mp4")
         daemon.event("job_started")
         worker = daemon.device("gpu0")["pid"]
-        children = pathlib.Path(f"/proc/{worker}/task").glob("*/children")
-        decoder = int(next(text for text in (c.read_text().split() for c in children) if text)[0])
+        decoder, = children(worker)
 
         def states(pid):
             lines = pathlib.Path(f"/proc/{pid}/status").read_text().splitlines()
@@ -235,7 +236,7 @@ class Videos(Real):
         """Two workers hold the same pages of the model's file, and none of their own."""
         daemon = self.daemon(devices=[{"cpu": 1}, {"cpu": 1}], programs=BIN, tracker={"model": str(MODEL)},
                              workers={"start_ms": 300000}).start()
-        daemon.event("device_ready", 2, seconds=300)
+        daemon.event("device_ready", 2)
         inode = MODEL.stat().st_ino
         for device in daemon.status()["devices"]:
             kilobytes = {}
@@ -259,7 +260,7 @@ class Videos(Real):
         video = make_video(self.folder / "v.mkv", moved(8, 2, 1))
         (self.folder / "v.queries.csv").write_text("frame,x,y\n0,100,100\n3,160,128\n")
         self.assertExit(run("submit", "--spool", daemon.spool, video), 0)
-        daemon.event("job_done", seconds=300)
+        daemon.event("job_done")
         wait_for(lambda: daemon.names("done") == ["v.mkv", "v.queries.csv"], "the input and its queries are in done/")
         self.assertExit(run("track", "--device", "cpu", "--threads", 1, "--model", MODEL, "-q", video,
                             "-o", self.folder / "own.npz"), 0)

@@ -12,6 +12,7 @@ import unittest
 
 from decode_tools import BIN, DECODER, DUMP, Folder, dump_command, ffmpeg, main, marked, write_video
 from programs import sanitized
+from waiting import WAIT_S, is_gone, wait_for
 
 CONFINED = DUMP.with_name("decode-confined")
 # These fail with an errno, because libraries try them and cope; every other forbidden call kills.
@@ -21,23 +22,6 @@ SOFT = {"open_file", "openat_file", "open_proc", "stat_file", "clone3_process"}
 def status_of(pid):
     lines = pathlib.Path(f"/proc/{pid}/status").read_text().splitlines()
     return dict(line.split(":\t", 1) for line in lines if ":\t" in line)
-
-
-def is_gone(pid):
-    """No process of that number but perhaps a zombie that somebody else has to reap."""
-    try:
-        return status_of(pid)["State"].startswith(("Z", "X"))
-    except (FileNotFoundError, ProcessLookupError):
-        return True
-
-
-def wait_until(condition, seconds=10):
-    end = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.02)
-    return True
 
 
 class Held:
@@ -61,7 +45,7 @@ class Held:
         self.parent.stdout.close()
 
     def go_on(self):
-        out, _ = self.parent.communicate(b"\n", timeout=120)
+        out, _ = self.parent.communicate(b"\n", timeout=WAIT_S)
         return json.loads(out)
 
 
@@ -118,7 +102,7 @@ class Confinement(LongVideo):
 
         try:
             return subprocess.run([CONFINED, name], preexec_fn=place, pass_fds=(3, 4, 5, *high),
-                                  stderr=subprocess.DEVNULL, timeout=30).returncode
+                                  stderr=subprocess.DEVNULL, timeout=WAIT_S).returncode
         finally:
             for fd in (file, memory, *high):
                 os.close(fd)
@@ -193,7 +177,7 @@ class Limits(LongVideo):
     def test_processor_time(self):
         once, path = self.folder / "once.mkv", self.folder / "heavy.mkv"
         ffmpeg("-f", "lavfi", "-i", "testsrc=s=1280x720:r=25:d=8", "-c:v", "mpeg4", "-q:v", "2", once)
-        ffmpeg("-stream_loop", "19", "-i", once, "-c", "copy", path)
+        ffmpeg("-stream_loop", "99", "-i", once, "-c", "copy", path)
         self.assert_bad(path, "more than 1 s of processor time", "cpu_seconds", options=("--cpu", 1))
 
     def test_options_out_of_range(self):
@@ -209,7 +193,7 @@ class Lives(LongVideo):
                     os.kill(held.pid, signal.SIGSTOP)
                 held.parent.kill()
                 held.parent.wait()
-                self.assertTrue(wait_until(lambda: is_gone(held.pid), 5))
+                wait_for(lambda: is_gone(held.pid), "it is gone")
 
     def test_a_parent_that_stops_reading_kills_it(self):
         got = self.dump(self.long, "--stop-after", 5)
@@ -246,13 +230,11 @@ class Lives(LongVideo):
             self.assertTrue(is_gone(held.pid))
 
     def test_interruption(self):
-        started = time.monotonic()
-        with Held(self.long, "--interrupt-ms", 300, "--stall", 30) as held:
+        with Held(self.long, "--interrupt-ms", 300, "--stall", 1000) as held:
             os.kill(held.pid, signal.SIGSTOP)
             got = held.go_on()
             self.assertEqual(got["status"], "interrupted")
             self.assertTrue(is_gone(held.pid))
-        self.assertLess(time.monotonic() - started, 20)
 
     def test_what_a_full_ring_holds(self):
         """The decoder runs ahead by the ring and no further."""
@@ -265,7 +247,7 @@ class Lives(LongVideo):
                 time.sleep(0.5)
                 return ticks() == before
 
-            self.assertTrue(wait_until(stands_still, 60))
+            wait_for(stands_still, "the ring is full")
             self.assertEqual(held.go_on()["frames"], 3000)
 
 
@@ -384,13 +366,14 @@ class HostileChildren(Folder):
         self.assertEqual((got["status"], got["frames"]), ("retry_later", 1))  # it was killed: by us
 
     def test_it_hangs(self):
-        started = time.monotonic()
-        got = self.fake("send(HELLO)\nwhile True: pass", stall=1)
+        for _ in range(20):  # one that hardly gets a turn is not blamed, and rightly
+            got = self.fake("send(HELLO)\nwhile True: pass", stall=1)
+            if got["status"] != "retry_later" or "hardly ran" not in got["error"]:
+                break
         self.assertEqual(got["status"], "bad_input")
         self.assertIn("hangs", got["error"])
         got = self.fake("send(HELLO)\nwhile True: send(message(5, text(0, b'still here'))); time.sleep(0.2)", stall=1)
-        self.assertNotEqual(got["status"], "ok")
-        self.assertLess(time.monotonic() - started, 30)
+        self.assertRegex(got["error"], "no frame for 1 s")  # words are no frames
 
     def test_its_memory_cannot_be_shrunk(self):
         """Truncating the ring would make the parent fault."""

@@ -98,10 +98,12 @@ class Device:
         self.values = dict(w.split("=", 1) for w in words if "=" in w)
 
     def is_busy(self):
+        if "busy" not in self.values:
+            return "busy" in self.words
         tries = os.path.join(HERE, "behaviour", self.name + ".tries")
         with open(tries, "a+") as file:
             file.write("x")
-            return "busy" in self.words or file.tell() <= int(self.values.get("busy", 0))
+            return file.tell() <= int(self.values["busy"])
 
     def start(self):
         while not was_said(self.values.get("start_until")):
