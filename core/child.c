@@ -70,7 +70,11 @@ static void pick_environment(char **picked, int room)
 /* Above every number that the child's descriptors get, so that dup2 in the child overwrites none of them. */
 static int move_up(int fd)
 {
-    return fcntl(fd, F_DUPFD_CLOEXEC, 2 * TT_CHILD_DESCRIPTORS);
+    int moved = fcntl(fd, F_DUPFD_CLOEXEC, 2 * TT_CHILD_DESCRIPTORS);
+
+    if (moved < 0 && errno == EINVAL) /* so high a number is above the limit: none is to be had */
+        errno = EMFILE;
+    return moved;
 }
 
 static int add_actions(posix_spawn_file_actions_t *actions, const int *from)

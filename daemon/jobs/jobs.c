@@ -6,13 +6,19 @@
  */
 #include "daemon/jobs/jobs.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+enum {
+    JOB_DESCRIPTORS = 64
+}; /* more than a job and the next one's decoder need together, with every format */
 
 static const int64_t short_bytes = (int64_t)256 << 20; /* free space below which a failure may be its lack */
 
@@ -196,15 +202,37 @@ static bool can_start_processes(void)
     return pid > 0 && waitpid(pid, NULL, 0) == pid;
 }
 
-/* Whether the host was so short of space or processes that the failure says nothing of the job. */
-static bool host_is_short(struct tt_jobs *jobs)
+/* Whether the worker can have so few descriptors more that one may have been lacking for a job. How many a
+ * job needs depends on no input. */
+static bool lacks_descriptors(const struct tt_slot *slot)
+{
+    struct rlimit limit;
+    rlim_t used = 0;
+    char path[64];
+    DIR *directory;
+
+    if (!slot->link || prlimit(tt_link_pid(slot->link), RLIMIT_NOFILE, NULL, &limit) < 0)
+        return false;
+    snprintf(path, sizeof path, "/proc/%d/fd", tt_link_pid(slot->link));
+    directory = opendir(path);
+    if (!directory)
+        return errno == EMFILE || errno == ENFILE;
+    while (readdir(directory)) /* "." and "..", too */
+        used++;
+    closedir(directory);
+    return limit.rlim_cur < used + JOB_DESCRIPTORS;
+}
+
+/* Whether the host was so short of space, processes or descriptors that the failure says nothing of the job.
+ */
+static bool host_is_short(struct tt_jobs *jobs, const struct tt_slot *slot)
 {
     struct tt_spool *spool = jobs->daemon->spool;
     int64_t free_bytes = tt_spool_free_bytes(spool);
 
     jobs->paused_seen = true;
     return tt_spool_probe(spool, NULL) != TT_OK || (free_bytes >= 0 && free_bytes < short_bytes) ||
-           !can_start_processes();
+           !can_start_processes() || lacks_descriptors(slot);
 }
 
 static void failed(struct tt_jobs *jobs, struct tt_task *task, struct tt_slot *slot,
@@ -215,7 +243,7 @@ static void failed(struct tt_jobs *jobs, struct tt_task *task, struct tt_slot *s
         bad_input(jobs, task, report);
     } else if (report->status == TT_INTERRUPTED && report->cause != TT_FAILED_DEADLINE) {
         tt_task_end(jobs, task, TT_ENDING_RELEASE, true, report->status, report->text, NULL);
-    } else if (report->status == TT_RETRY_LATER && host_is_short(jobs)) {
+    } else if (report->status == TT_RETRY_LATER && host_is_short(jobs, slot)) {
         task->postponed++;
         tt_task_end(jobs, task, TT_ENDING_RELEASE, true, report->status, report->text, NULL);
     } else {

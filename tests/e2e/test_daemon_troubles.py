@@ -291,6 +291,36 @@ class Processes(Confined):
         self.assertAllDone(daemon, ["v.mp4"])
 
 
+class Descriptors(DaemonFolder):
+    def test_a_worker_has_no_more(self):
+        """Each of those that a job needs is the one that is lacking: no input is to blame, nor is the device."""
+        (self.folder / "0").write_text("")
+        daemon = self.daemon(devices=[{"gpu": 0}], programs=FAKE, plugin=SCRIPTED, tracker={"model": str(MODEL)},
+                             jobs={"max_attempts": 1, "backoff_max_ms": 50}).start()
+        daemon.event("device_ready")
+        worker = daemon.device("gpu0")["pid"]
+        used = len(os.listdir(f"/proc/{worker}/fd"))
+        names, causes = [], []
+
+        def over(name):
+            return daemon.events("job_retry", file=name) or daemon.events("job_done", file=name) or \
+                daemon.events("job_quarantined", file=name)
+        while not causes or causes[-1]:
+            names.append(f"v{len(names)}.mp4")
+            resource.prlimit(worker, resource.RLIMIT_NOFILE, (used + len(causes), 1024))
+            daemon.drop(names[-1], "120 grey")
+            told = wait_for(lambda: over(names[-1]), "it has ended in one way or the other")[0]
+            causes.append(told["cause"] if told["event"] == "job_retry" else None)
+            resource.prlimit(worker, resource.RLIMIT_NOFILE, (1024, 1024))
+            daemon.event("job_done", file=names[-1])
+        self.assertGreater(len(causes), 6, causes)
+        for cause in causes[:-1]:
+            self.assertIn(os.strerror(errno.EMFILE), cause)
+        self.assertAllDone(daemon, names)
+        self.assertEqual(daemon.events("job_quarantined") + daemon.events("worker_exited") +
+                         daemon.events("device_out_of_service"), [])
+
+
 class Rights(Confined):
     """Files and directories that the daemon may not read or write. Root is asked to take the rights away."""
 
