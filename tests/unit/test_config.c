@@ -330,7 +330,7 @@ static void write_file(const char *path, const char *text, size_t bytes)
 
 static void loads_files(void **state)
 {
-    char folder[] = "/tmp/tt-config-XXXXXX", path[64];
+    char folder[] = "/tmp/tt-config-XXXXXX", path[64], other[64];
     static char large[(1 << 20) + 1];
     struct tt_config *base = parse_good("{}"), *config = NULL;
     struct tt_config_problems problems;
@@ -340,6 +340,7 @@ static void loads_files(void **state)
     (void)state;
     assert_non_null(mkdtemp(folder));
     snprintf(path, sizeof path, "%s/tiletrack.yaml", folder);
+    snprintf(other, sizeof other, "%s/other.yaml", folder);
     fd = open(folder, O_RDONLY | O_DIRECTORY);
 
     assert_int_equal(tt_config_load(&config, path, &problems, &err), TT_REFUSE);
@@ -372,12 +373,12 @@ static void loads_files(void **state)
                      TT_REFUSE);
     assert_non_null(strstr(err.text, "sub/tiletrack.yaml:2:9: `tracker.grid` is `500`"));
 
-    assert_int_equal(rename(path, "/tmp/tt-config-other.yaml"), 0);
-    assert_int_equal(symlink("/tmp/tt-config-other.yaml", path), 0);
+    assert_int_equal(rename(path, other), 0);
+    assert_int_equal(symlink(other, path), 0);
     assert_int_equal(tt_config_load_directory(&config, base, fd, "sub", &problems, &err), TT_REFUSE);
     assert_non_null(strstr(err.text, "a symbolic link, which is not followed"));
     unlink(path);
-    unlink("/tmp/tt-config-other.yaml");
+    unlink(other);
     assert_int_equal(mkfifo(path, 0600), 0);
     assert_int_equal(tt_config_load_directory(&config, base, fd, "sub", &problems, &err), TT_REFUSE);
     assert_non_null(strstr(err.text, "not a regular file"));
