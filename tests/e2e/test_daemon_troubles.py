@@ -310,6 +310,7 @@ class Descriptors(DaemonFolder):
             resource.prlimit(worker, resource.RLIMIT_NOFILE, (used + len(causes), 1024))
             daemon.drop(names[-1], "120 grey")
             told = wait_for(lambda: over(names[-1]), "it has ended in one way or the other")[0]
+            self.assertNotEqual(told["event"], "job_quarantined", told)
             causes.append(told["cause"] if told["event"] == "job_retry" else None)
             resource.prlimit(worker, resource.RLIMIT_NOFILE, (1024, 1024))
             daemon.event("job_done", file=names[-1])
