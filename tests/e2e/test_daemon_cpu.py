@@ -10,6 +10,7 @@ import time
 import numpy as np
 
 from daemon_tools import DaemonFolder, wait_for
+from waiting import Pauses
 from programs import BIN, SHARED, SOURCE, main, make_video, run
 
 MODEL = SOURCE / "models" / "tiletrack-small.safetensors"
@@ -23,44 +24,47 @@ VIDEOS = (SHORT_VIDEOS + " " + LONG_VIDEOS if LONG else SHORT_VIDEOS).split()
 LIMIT_S = 3600 if LONG else 300
 
 
-# --- writers: each brings a file in its own way ---
+# --- writers: each brings a file in its own way; own: the pauses that it makes ---
 
-def in_pieces(source, target):
+def in_pieces(source, target, own):
     """Opens, writes and closes again and again, with pauses."""
     data = source.read_bytes()
     for at in range(0, len(data), len(data) // 4 + 1):
         with open(target, "ab") as file:
             file.write(data[at:at + len(data) // 4 + 1])
+        own.mark()
         time.sleep(0.2)
 
 
-def preallocated(source, target):
+def preallocated(source, target, own):
     """Has its whole length long before its contents."""
     data = source.read_bytes()
     with open(target, "wb") as file:
         os.posix_fallocate(file.fileno(), 0, len(data))
         time.sleep(0.5)
         file.write(data)
+    own.mark()
 
 
-def under_another_name(source, target):
+def under_another_name(source, target, own):
     part = target.with_name(target.name + ".part")
     shutil.copyfile(source, part)
     time.sleep(0.8)
     part.rename(target)
 
 
-def like_rsync(source, target):
+def like_rsync(source, target, own):
     hidden = target.with_name("." + target.name + ".Xa81cd")
     shutil.copy2(source, hidden)  # with its old time
     hidden.rename(target)
 
 
-def at_once(source, target):
+def at_once(source, target, own):
     shutil.copyfile(source, target)
+    own.mark()
 
 
-def as_a_link(source, target):
+def as_a_link(source, target, own):
     """A second name of a file that stays elsewhere."""
     other = target.parents[2] / ("other-" + target.name)
     shutil.copyfile(source, other)
@@ -74,17 +78,33 @@ class Whole(DaemonFolder):
     def test_videos_by_different_writers(self):
         if not (SHARED / "videos").is_dir() or not MODEL.exists():
             self.skipTest("needs the shared videos and models/tiletrack-small.safetensors")
+        for settle_ms in (1000, 5000, 25000):  # a writer that got no turn for so long may be taken half written
+            self.setUp()
+            daemon = self.bring(settle_ms)
+            if daemon:
+                return self.assertTracked(daemon)
+        self.fail("a writer got no turn for 25 s")
+
+    def bring(self, settle_ms):
+        """A daemon to which all videos are brought; None where a writer paused too long."""
         daemon = self.daemon(devices=[{"cpu": 1}, {"cpu": 1}], programs=BIN,
                              tracker={"model": str(MODEL), "grid": 2}, output={"formats": ["npz", "csv"]},
-                             spool={"settle_ms": 500, "settle_blind_ms": 1500},
+                             spool={"settle_ms": settle_ms, "settle_blind_ms": 2 * settle_ms},
                              workers={"start_ms": 300000, "stall_ms": 600000}, jobs={"deadline_ms": 3600000}).start()
+        pauses = [Pauses() for _ in VIDEOS]
         writers = [threading.Thread(target=WRITERS[i % len(WRITERS)],
-                                    args=(SHARED / "videos" / name, daemon.path("incoming", name)))
+                                    args=(SHARED / "videos" / name, daemon.path("incoming", name), pauses[i]))
                    for i, name in enumerate(VIDEOS)]
         for writer in writers:
             writer.start()
         for writer in writers:
             writer.join()
+        if max(own.longest_s for own in pauses) < settle_ms / 1000:
+            return daemon
+        daemon.finish()
+        return None
+
+    def assertTracked(self, daemon):
         wait_for(lambda: len(daemon.names("done")) + len(daemon.names("failed")) >= len(VIDEOS), "all are done", LIMIT_S)
         wait_for(lambda: len(daemon.events("job_done")) == len(VIDEOS), "all are told")
         self.assertEqual(daemon.inputs(), {name: ["done"] for name in VIDEOS})
