@@ -51,6 +51,27 @@ static inline struct fixture *fixture_new(const char *root)
     return f;
 }
 
+/* Until a file that is changed now has another time than what was changed before: they tick every few
+ * milliseconds. */
+static inline void next_tick(const struct fixture *f)
+{
+    char path[PATH_MAX];
+    struct stat first, now;
+    int fd;
+
+    snprintf(path, sizeof path, "%s/tick", f->root);
+    fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    assert_int_equal(write(fd, "", 1), 1);
+    assert_int_equal(fstat(fd, &first), 0);
+    do {
+        usleep(1000);
+        assert_int_equal(write(fd, "", 1), 1);
+        assert_int_equal(fstat(fd, &now), 0);
+    } while (now.st_ctim.tv_sec == first.st_ctim.tv_sec && now.st_ctim.tv_nsec == first.st_ctim.tv_nsec);
+    close(fd);
+    assert_int_equal(unlink(path), 0);
+}
+
 static inline int fixture_start(void **state)
 {
     struct fixture *f = fixture_new(NULL);

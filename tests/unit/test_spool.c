@@ -242,7 +242,7 @@ static void takes_only_files_that_are_as_expected(void **state)
     assert_true(there(f, "done/x.mp4"));
     assert_int_equal(lstat(at(f, "incoming/a.mp4"), &st), 0);
     seen = tt_identity_of(&st);
-    usleep(20000); /* file times tick every few milliseconds */
+    next_tick(f);
     put(f, "incoming/a.mp4", "b");
     assert_int_equal(try_claim(f, "a.mp4", &seen), TT_CLAIM_CHANGED);
     assert_string_equal(text_of(f, "incoming/a.mp4"), "b");

@@ -190,7 +190,7 @@ static void the_oldest_first_and_priority_ahead(void **state)
         put(s->f, path, "x");
         if (i == 2) /* an old modification time, as cp -p brings it, does not jump the queue */
             assert_int_equal(utimensat(AT_FDCWD, at(s->f, path), old, 0), 0);
-        usleep(20000);
+        next_tick(s->f);
     }
     scan(s);
     s->now_ms += BLIND;
@@ -206,7 +206,7 @@ static void waiting_jobs_keep_their_place(void **state)
     struct tt_spool_job *first, *job;
 
     put(s->f, "incoming/a.mp4", "x");
-    usleep(20000);
+    next_tick(s->f);
     put(s->f, "incoming/b.mp4", "x");
     scan(s);
     s->now_ms += BLIND;
@@ -296,13 +296,13 @@ static void growth_that_no_event_tells_of_is_seen(void **state)
     hear(s);
     fd = open(at(s->f, "incoming/bear.mp4"), O_WRONLY | O_APPEND);
     for (int i = 0; i < 4; i++) {
-        usleep(20000);
+        next_tick(s->f);
         assert_int_equal(write(fd, "x", 1), 1);
         scan(s);
         s->now_ms += BLIND - 1; /* long pauses */
         assert_string_equal(next(s), "");
     }
-    usleep(20000);
+    next_tick(s->f);
     assert_int_equal(write(fd, "x", 1), 1);
     s->now_ms += 1;
     assert_string_equal(next(s), ""); /* it is due, but the claim finds it changed */
@@ -396,7 +396,7 @@ static void one_file_that_cannot_be_taken_is_put_off(void **state)
         skip();
     }
     put(s->f, "incoming/secret.mp4", "x");
-    usleep(20000);
+    next_tick(s->f);
     put(s->f, "incoming/bear.mp4", "x");
     assert_int_equal(chmod(at(s->f, "incoming/secret.mp4"), 0), 0);
     scan(s);
