@@ -479,7 +479,7 @@ class Workers(Scripted):
         begun = time.monotonic()
         w.job("j", str(video), self.out(), outputs=2, format1=OUTPUTS[-1], path1=self.out("overlay.mp4"), **values)
         self.found = []
-        wait_for(lambda: self.found or self.found.extend(children(w.process.pid, "tiletrack-encode")), 60)
+        wait_for(lambda: self.found or self.found.extend(children(w.process.pid, "tiletrack-encode")), "an encoder")
         return w, self.found[0], begun
 
     def assertTracksAlone(self, w, reason):
