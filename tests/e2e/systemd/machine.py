@@ -148,18 +148,21 @@ class Machine:
         def find():
             if self.process.poll() is not None:
                 raise AssertionError("the machine went off: " + (self.folder / "console").read_text(errors="replace")[-3000:])
-            children = pathlib.Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
-            for child in children:
-                try:
-                    if child != before and b"systemd" in pathlib.Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")[0] \
-                            and b"nspawn" not in pathlib.Path(f"/proc/{child}/cmdline").read_bytes():
-                        return child
-                except OSError:
-                    pass
-            return None
+            return self.find_init(before)
         self.leader = wait_for(find, "an init")
         wait_for(lambda: self.run("systemctl", "is-system-running", check=False).stdout.strip() in ("running", "degraded"),
                  "the machine is up")
+
+    def find_init(self, before=None):
+        children = pathlib.Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+        for child in children:
+            try:
+                if child != before and b"systemd" in pathlib.Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")[0] \
+                        and b"nspawn" not in pathlib.Path(f"/proc/{child}/cmdline").read_bytes():
+                    return child
+            except OSError:
+                pass
+        return None
 
     def run(self, *command, check=True, user=None, timeout=300):
         """Runs a command in the machine, as root unless a user is named; its output is text."""
@@ -182,14 +185,13 @@ class Machine:
         before = self.leader
         self.run("systemctl", "reboot")
         wait_for(lambda: not os.path.exists(f"/proc/{before}"), "it goes down")
-        try:
-            again = self.process.wait(5)  # with --keep-unit nspawn leaves it to its caller to start it again
-        except subprocess.TimeoutExpired:
+        wait_for(lambda: self.process.poll() is not None or self.find_init(before), "it goes up again, or nspawn ends")
+        if self.process.poll() is None:
             self.await_boot(before)
-        else:
-            if again != 133:
-                raise AssertionError(f"it went off instead of rebooting: {again}")
+        elif self.process.returncode == 133:  # with --keep-unit nspawn leaves it to its caller to start it again
             self.boot()
+        else:
+            raise AssertionError(f"it went off instead of rebooting: {self.process.returncode}")
 
     def close(self):
         if self.process and self.process.poll() is None:

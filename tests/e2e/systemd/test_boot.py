@@ -4,6 +4,7 @@
 One machine goes through its life, so the tests run in the order of their numbers and each begins where the one before
 ended. What no machine here has, a GPU, is pretended for tiletrack-devices alone.
 """
+from concurrent import futures
 import json
 import pathlib
 import re
@@ -119,6 +120,12 @@ class Boot(unittest.TestCase):
 
     def kill(self, name, pid):
         self.run_in("sh", "-c", f"kill -s {name} {pid}")
+
+    def hold(self):
+        """The worker stands still, and with it its job, which therefore runs as long as it is looked at."""
+        worker, = self.children("tiletrack-worker")
+        self.kill("STOP", worker)
+        return worker
 
     def assertDone(self, name):
         """The job is done: its input in done/ and nowhere else, one result, one job_done and nothing counted against it."""
@@ -241,13 +248,14 @@ class Boot(unittest.TestCase):
     def test_07_a_worker_is_killed(self):
         self.drop("worker.mkv", "long")  # whose decoder has not read all of it at once
         self.event("job_started", file="worker.mkv")
-        decoder = wait_for(lambda: self.children("tiletrack-decode"), "a decoder")[0]
+        worker = self.hold()
+        decoder, = self.children("tiletrack-decode")
         status = self.run_in("cat", f"/proc/{decoder}/status").stdout
         self.assertRegex(status, r"NoNewPrivs:\t1\nSeccomp:\t2\n")
         filters = int(re.search(r"Seccomp_filters:\t(\d+)", status)[1])
         daemon = self.run_in("cat", f"/proc/{self.pid()}/status").stdout
         self.assertGreater(filters, int(re.search(r"Seccomp_filters:\t(\d+)", daemon)[1]))  # its own, above the unit's
-        self.kill("KILL", self.children("tiletrack-worker")[0])
+        self.kill("KILL", worker)
         self.event("worker_exited")
         self.assertDone("worker.mkv")
         self.assertEqual(self.machine.show("NRestarts"), "0")
@@ -317,9 +325,10 @@ class Boot(unittest.TestCase):
         self.run_in("systemctl", "restart", UNIT)
 
     def test_12_the_power_goes_in_the_middle_of_a_job(self):
-        self.drop("power.mkv")
-        self.drop("waiting.mkv", "short")
+        self.drop("power.mkv", "long")
         self.event("job_started", file="power.mkv")
+        self.hold()
+        self.drop("waiting.mkv", "short")
         self.machine.cut_power()
         self.assertNotIn("power.tracks.npz", self.names("tracks"))
         self.machine.boot()
@@ -338,16 +347,21 @@ class Boot(unittest.TestCase):
         self.assertDone("reboot.mkv")
 
     def test_14_an_upgrade_drains_and_keeps_the_configuration(self):
-        self.configure(("  drain_ms: 300\n", "  drain_ms: 300000\n"))
+        self.configure(("  drain_ms: 300\n", "  drain_ms: 300000\n"), ("  stall_ms: 120000\n", "  stall_ms: 3600000\n"))
         self.run_in("systemctl", "reload", UNIT)
         if len(self.debs) > 1:  # it belongs to one version, and here there is no next one of it
             self.run_in("apt-get", "-q", "-y", "remove", "tiletrack-cuda")
             self.active()
         self.drop("upgrade.mkv", "long")
         self.event("job_started", file="upgrade.mkv")
+        worker, stopped = self.hold(), len(self.events("daemon_stopping"))
         mine = (self.machine.root / CONFIG[1:]).read_text()
-        self.run_in("sh", "-c", "apt-get -q -y -o Dpkg::Options::=--force-confdef -o Dpkg::Options::=--force-confold "
-                    "install /srv/test/tiletrack_next.deb")
+        with futures.ThreadPoolExecutor() as pool:
+            apt = pool.submit(self.run_in, "sh", "-c", "apt-get -q -y -o Dpkg::Options::=--force-confdef "
+                              "-o Dpkg::Options::=--force-confold install /srv/test/tiletrack_next.deb")
+            self.event("daemon_stopping", stopped + 1)
+            self.kill("CONT", worker)
+            apt.result()
         self.assertEqual((self.machine.root / CONFIG[1:]).read_text(), mine)
         self.assertIn("next version", (self.machine.root / (CONFIG + ".dpkg-dist")[1:]).read_text())
         self.assertIn("+next", self.run_in("dpkg-query", "-W", "tiletrack").stdout)
