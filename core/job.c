@@ -536,7 +536,7 @@ enum tt_status tt_job_run(const struct tt_job *job, const struct tt_backend_ops 
             .queries = run.queries.count,
             .resumed_frames = run.resumed_frames,
             .truncated = run.truncated,
-            .no_overlay = run.no_overlay,
+            .missing = run.missing,
             .decode_ms = run.decode_ms,
             .track_ms = run.track_ms,
             .refined = run.refined != NULL,

@@ -99,7 +99,7 @@ struct tt_job_report {
     int queries;
     int64_t resumed_frames;                 /* that a checkpoint held */
     bool truncated;                         /* the file ends early: the tracks cover the frames it has */
-    bool no_overlay;                        /* it could not be made: a warning says why */
+    unsigned missing;                       /* 1 << enum tt_output: not made, a warning says why */
     bool refined;                           /* all frames were; otherwise a warning says why */
     int64_t points_visible, points_refined; /* of queries × frames, where refined */
     int64_t decode_ms, track_ms, refine_ms, write_ms, total_ms;
@@ -114,10 +114,10 @@ enum tt_status tt_job_open_ahead(struct tt_job_decoder *ahead, const char *video
 /* Ends it; none is allowed. */
 void tt_job_close_ahead(struct tt_job_decoder *ahead);
 
-/* Fills *report; on failure no output exists that did not exist before. An overlay beside other outputs that
- * cannot be made does not fail the job: it is missing, what had its name is untouched, and a warning says
- * why. TT_BAD_INPUT: the video, its query file or mask is at fault and the text names which. Other statuses
- * come from the backend or the host. */
+/* Fills *report; on failure no output exists that did not exist before. An overlay that cannot be made, or a
+ * format of core/export.h that cannot hold these tracks, does not fail a job that has other outputs: it is
+ * missing, what had its name is untouched, and a warning says why. TT_BAD_INPUT: the video, its query file or
+ * mask is at fault and the text names which. Other statuses come from the backend or the host. */
 enum tt_status tt_job_run(const struct tt_job *job, const struct tt_backend_ops *ops,
                           struct tt_backend *backend, const struct tt_weights *weights,
                           struct tt_job_report *report, struct tt_error *err);

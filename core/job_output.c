@@ -1,9 +1,9 @@
 /* core/job_output.c: a finished run's results: the description in `meta`, the track files and the exports.
  *
  * All are written under temporary names before the first gets its own. An export that cannot be made of these
- * tracks (no track visible, a frame rate that one frame does not have) is the input's fault, as the text
- * says. The overlay comes last: where it cannot be made it is left out, with a warning, unless nothing else
- * is wanted or somebody stops the job.
+ * tracks (no track visible, a frame rate that one frame does not have) and an overlay that fails for any
+ * reason are left out, with a warning that says why and what to do, unless nothing else is wanted; then the
+ * job fails as they do. A disk that is full, or somebody who stops the job, fails all of it.
  */
 #include "core/job_parts.h"
 
@@ -131,7 +131,7 @@ static enum tt_status write_export(const struct tt_run *run, struct tt_file *fil
     status = tt_export_write_file(file, tt_export_find(tt_output_names[output->format]), &source, &options,
                                   NULL, err);
     free(beside);
-    return status == TT_BAD_INPUT ? tt_fail_within(err, "as %s", tt_output_names[output->format]) : status;
+    return status;
 }
 
 static enum tt_status drawn(void *user, int64_t frames, int64_t expected, struct tt_error *err)
@@ -171,18 +171,20 @@ static enum tt_status write_overlay(struct tt_run *run, struct tt_file *file,
     return status;
 }
 
-/* An overlay that failed is no output. True: the job goes on without it. */
-static bool is_dispensable(struct tt_run *run, const struct tt_job_output *output, enum tt_status status,
-                           const struct tt_error *err)
+/* Whether a job can go on without an output that failed so: an export that these tracks do not have however
+ * often it is tried, and any overlay. */
+static bool is_dispensable(enum tt_output format, enum tt_status status)
+{
+    return format == TT_OUTPUT_OVERLAY ? status != TT_INTERRUPTED : status == TT_BAD_INPUT;
+}
+
+static void leave_out(struct tt_run *run, enum tt_output format, const struct tt_error *err)
 {
     const size_t used = strlen(run->warnings);
 
-    if (output->format != TT_OUTPUT_OVERLAY || run->job->outputs == 1 || status == TT_INTERRUPTED)
-        return false;
-    snprintf(run->warnings + used, sizeof run->warnings - used, "%sno overlay: %s", used ? "\n" : "",
-             err->text);
-    run->no_overlay = true;
-    return true;
+    snprintf(run->warnings + used, sizeof run->warnings - used, "%sno %s: %s", used ? "\n" : "",
+             tt_output_names[format], err->text);
+    run->missing |= 1u << format;
 }
 
 static enum tt_status write_output(struct tt_run *run, struct tt_file *file,
@@ -196,18 +198,22 @@ static enum tt_status write_output(struct tt_run *run, struct tt_file *file,
     return write_export(run, file, output, tracks, err);
 }
 
-/* An output under its temporary name; *file: NULL where the job goes on without it. */
+/* An output under its temporary name. alone: no other is there or to come. *file: NULL where the job goes on
+ * without it. */
 static enum tt_status make_output(struct tt_run *run, struct tt_file **file,
-                                  const struct tt_job_output *output, const struct tt_tracks *tracks,
-                                  struct tt_error *err)
+                                  const struct tt_job_output *output, bool alone,
+                                  const struct tt_tracks *tracks, struct tt_error *err)
 {
     enum tt_status status = tt_file_create(file, output->path, err);
 
     if (status)
         return status;
     status = write_output(run, *file, output, tracks, err);
-    if (!status || !is_dispensable(run, output, status, err))
+    if (!status || !is_dispensable(output->format, status))
         return status;
+    if (alone)
+        return tt_fail_within(err, "as %s", tt_output_names[output->format]);
+    leave_out(run, output->format, err);
     tt_file_abandon(*file);
     *file = NULL;
     return TT_OK;
@@ -229,6 +235,7 @@ enum tt_status tt_run_write_outputs(struct tt_run *run, struct tt_error *err)
     int64_t start = tt_run_now_ms();
     enum tt_job_stage stage = TT_JOB_WRITING;
     char *meta = NULL;
+    int made = 0;
     enum tt_status status;
 
     status = tt_run_go_on(run, TT_JOB_WRITING, tracks.frames, err);
@@ -236,7 +243,10 @@ enum tt_status tt_run_write_outputs(struct tt_run *run, struct tt_error *err)
         status = make_meta(&meta, run, tracks.frames, err);
     tracks.meta = meta;
     for (int i = 0; status == TT_OK && i < job->outputs; i++) {
-        status = make_output(run, &files[i], &job->output[i], &tracks, err);
+        const bool alone = made == 0 && i + 1 == job->outputs;
+
+        status = make_output(run, &files[i], &job->output[i], alone, &tracks, err);
+        made += files[i] != NULL;
         stage = job->output[i].format == TT_OUTPUT_OVERLAY ? TT_JOB_DRAWING : TT_JOB_WRITING;
     }
     if (status == TT_OK) /* for the last time: once the first has its name, all get theirs */

@@ -45,7 +45,8 @@ struct tt_run {
     int64_t kept_ms; /* when the last checkpoint was written, or the run began */
 
     int64_t decode_ms, track_ms, refine_ms, write_ms;
-    bool truncated, no_overlay;
+    bool truncated;
+    unsigned missing; /* as in struct tt_job_report */
     char warnings[TT_JOB_WARNING_BYTES];
 };
 
@@ -77,7 +78,7 @@ struct tt_track_source tt_run_source(struct tt_run *run);
 void tt_run_refined_counts(const struct tt_run *run, int64_t *refined, int64_t *visible);
 void tt_run_refined_free(struct tt_run *run);
 
-/* Writes all outputs of a finished stitch, or none. */
+/* Writes all outputs of a finished stitch, but for those that cannot be made of it, or none. */
 enum tt_status tt_run_write_outputs(struct tt_run *run, struct tt_error *err);
 
 #endif

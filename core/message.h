@@ -238,7 +238,7 @@ struct tt_message_done {
     int64_t decode_ms; /* that tracking waited for frames */
     int64_t track_ms, write_ms, total_ms;
     int64_t outputs; /* of the following */
-    int64_t output_bytes[TT_MESSAGE_OUTPUTS];
+    int64_t output_bytes[TT_MESSAGE_OUTPUTS]; /* 0: it could not be made; a WARNING said why */
 };
 
 struct tt_message_failed {

@@ -249,7 +249,10 @@ static enum tt_status drop_unseen(struct tt_export *run, struct tt_error *err)
     }
     run->tracks = kept;
     if (kept == 0)
-        return tt_fail(err, TT_BAD_INPUT, "no track is visible in any frame");
+        return tt_fail(err, TT_BAD_INPUT,
+                       "no track is visible in any frame, and %s holds nothing else; csv, json, napari, "
+                       "tapvid and cotracker also hold hidden samples",
+                       run->format->name);
     return TT_OK;
 }
 
@@ -260,7 +263,7 @@ static enum tt_status check_frames(const struct tt_export *run, struct tt_error 
     if (run->first_frame >= run->format->least_frame && last <= run->format->most_frame)
         return TT_OK;
     return tt_fail(err, run->options->frame_offset ? TT_REFUSE : TT_BAD_INPUT,
-                   "%sthe frames would be %lld to %lld; format %s has %lld to %lld",
+                   "%sthe frames would be %lld to %lld; %s has %lld to %lld, and csv any",
                    run->options->frame_offset ? "--frame-offset: " : "", (long long)run->first_frame,
                    (long long)last, run->format->name, (long long)run->format->least_frame,
                    (long long)run->format->most_frame);

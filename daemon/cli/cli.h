@@ -10,7 +10,12 @@
 #include <stdint.h>
 
 /* Exit codes that scripts rely on. */
-enum { EXIT_ALL_DONE = 0, EXIT_SOME_FAILED = 1, EXIT_USAGE = 2 };
+enum {
+    EXIT_ALL_DONE = 0,
+    EXIT_SOME_FAILED = 1,
+    EXIT_USAGE = 2,
+    EXIT_INCOMPLETE = 3, /* all tracked, but an output cannot be made of the tracks */
+};
 
 struct cli_command {
     const char *name;

@@ -98,7 +98,8 @@ static const char help[] =
     "  tiletrack track --grid 32 --frame 10 -o out/ *.mp4\n"
     "  tiletrack track --queries points.csv --format npz --format csv -o out/ bear.mp4\n"
     "\n"
-    "Exit status: 0 all videos done, 1 some failed, 2 the command line is wrong.\n";
+    "Exit status: 0 all videos done, 1 some failed, 2 the command line is wrong, 3 all are tracked, but a\n"
+    "format cannot hold the tracks of one or its overlay cannot be drawn: a warning says which and why.\n";
 
 static bool add_format(struct track_options *options, const char *name)
 {
@@ -247,13 +248,13 @@ static int parse_options(struct track_options *options, int argc, char **argv)
 
 static bool is_written(const struct tt_job *job, int output, const struct tt_job_report *report)
 {
-    return !report->no_overlay || job->output[output].format != TT_OUTPUT_OVERLAY;
+    return !(report->missing & 1u << job->output[output].format);
 }
 
 static void print_json(const char *video, const struct tt_job *job, enum tt_status status,
                        const struct tt_job_report *report, const struct tt_error *err)
 {
-    json_t *line = json_object(), *outputs = json_array();
+    json_t *line = json_object(), *outputs = json_array(), *missing = json_array();
     char *text;
 
     json_object_set_new(line, "video", json_string(video));
@@ -264,9 +265,13 @@ static void print_json(const char *video, const struct tt_job *job, enum tt_stat
 
             if (path)
                 json_array_append_new(outputs, json_string(path));
+            if (!is_written(job, i, report))
+                json_array_append_new(missing, json_string(tt_output_names[job->output[i].format]));
             free(path);
         }
         json_object_set(line, "outputs", outputs);
+        if (report->missing)
+            json_object_set(line, "missing", missing);
         json_object_set_new(line, "frames", json_integer(report->frames));
         json_object_set_new(line, "queries", json_integer(report->queries));
         json_object_set_new(line, "truncated", json_boolean(report->truncated));
@@ -287,6 +292,7 @@ static void print_json(const char *video, const struct tt_job *job, enum tt_stat
         puts(text);
     free(text);
     json_decref(outputs);
+    json_decref(missing);
     json_decref(line);
 }
 
@@ -326,8 +332,9 @@ static void show_progress(void *user, const struct tt_job_progress *progress)
         cli_progress_update(user, progress->frames, progress->expected);
 }
 
+/* *incomplete: out, set where an output is missing. */
 static enum tt_status track_one(const struct track_options *options, struct cli_device *device,
-                                const char *video, char *const *paths)
+                                const char *video, char *const *paths, bool *incomplete)
 {
     char *name = cli_printable(video);
     struct cli_progress progress;
@@ -358,7 +365,8 @@ static enum tt_status track_one(const struct track_options *options, struct cli_
         fprintf(stderr, "tiletrack: %s: %s\n", name, err.text);
     fflush(stdout);
     free(name);
-    return status == TT_OK && report.no_overlay ? TT_RETRY_LATER : status; /* for the exit code */
+    *incomplete |= status == TT_OK && report.missing;
+    return status;
 }
 
 static int track_all(struct track_options *options, char *const *videos, int count)
@@ -366,6 +374,7 @@ static int track_all(struct track_options *options, char *const *videos, int cou
     struct cli_outputs outputs = {0};
     struct cli_device device = {0};
     struct tt_error err = {0};
+    bool incomplete = false;
     int code = EXIT_ALL_DONE;
 
     if (cli_outputs_decide(&outputs, options->output, videos, count, options->formats, options->format_count,
@@ -380,13 +389,16 @@ static int track_all(struct track_options *options, char *const *videos, int cou
         goto out;
     }
     for (int i = 0; i < count; i++) {
-        enum tt_status status = track_one(options, &device, videos[i], outputs.path + i * outputs.formats);
+        enum tt_status status =
+            track_one(options, &device, videos[i], outputs.path + i * outputs.formats, &incomplete);
 
         if (status != TT_OK)
             code = EXIT_SOME_FAILED;
         if (status == TT_INTERRUPTED || status == TT_RESTART_WORKER || !device.backend)
             break;
     }
+    if (code == EXIT_ALL_DONE && incomplete)
+        code = EXIT_INCOMPLETE;
 out:
     cli_device_close(&device);
     cli_outputs_free(&outputs);

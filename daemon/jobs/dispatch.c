@@ -225,6 +225,8 @@ static enum tt_status run(struct tt_jobs *jobs, struct tt_task *task, struct tt_
     if (!status)
         status = tt_slot_run(slot, &order.message, err);
     if (!status)
+        task->formats = overrides.formats;
+    if (!status)
         snprintf(task->model, sizeof task->model, "%.255s",
                  overrides.model[0] ? overrides.model : daemon->config->tracker.model);
     order_free(&order);

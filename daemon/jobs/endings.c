@@ -49,13 +49,13 @@ static const char *cause_of(const struct tt_task *task)
  */
 
 /* "npz, csv" */
-static const char *format_names(const struct tt_manifest *manifest, char *text, size_t bytes)
+static const char *format_names(unsigned formats, char *text, size_t bytes)
 {
     size_t used = 0;
 
     text[0] = '\0';
     for (int i = 0; i < TT_OUTPUTS && used < bytes; i++)
-        if (manifest->output[i])
+        if (formats & 1u << i)
             used += (size_t)snprintf(text + used, bytes - used, "%s%s", used ? ", " : "", tt_output_names[i]);
     return text;
 }
@@ -77,7 +77,8 @@ static void say_done(struct tt_jobs *jobs, const struct tt_task *task, const str
 {
     struct tt_daemon *daemon = jobs->daemon;
     const struct tt_message_done *figures = &task->figures;
-    char formats[192];
+    const unsigned written = tt_manifest_formats(manifest);
+    char formats[192], missing[192];
     int64_t bytes = 0;
 
     for (int i = 0; i < figures->outputs; i++)
@@ -87,7 +88,10 @@ static void say_done(struct tt_jobs *jobs, const struct tt_task *task, const str
            TT_INT("frames", figures->frames), TT_INT("queries", figures->queries),
            TT_INT("decode_ms", figures->decode_ms), TT_INT("track_ms", figures->track_ms),
            TT_INT("total_ms", figures->total_ms), TT_STR("output", tt_manifest_output(manifest)),
-           TT_STR("formats", format_names(manifest, formats, sizeof formats)), TT_INT("output_bytes", bytes));
+           TT_STR("formats", format_names(written, formats, sizeof formats)), TT_INT("output_bytes", bytes),
+           TT_STR("missing", task->formats & ~written
+                                 ? format_names(task->formats & ~written, missing, sizeof missing)
+                                 : NULL));
     tt_metrics_job_done(&daemon->metrics, task->outcome == TT_OUTCOME_TRUNCATED, figures,
                         manifest->seen.size_bytes);
     if (daemon->config->on_done)

@@ -31,6 +31,7 @@ struct tt_task {
     struct tt_slot *slot; /* RESERVED, RUNNING */
     char worker[64];      /* of the last attempt */
     char model[256];      /* that it was started with; cut where its path is longer */
+    unsigned formats;     /* that the last attempt was to write */
     struct tt_suspicion suspicion;
     int postponed; /* attempts that were given back, for the backoff */
     bool cancelled;

@@ -372,17 +372,28 @@ static enum tt_status sync_result(struct tt_spool *spool, const struct tt_spool_
     return status;
 }
 
-/* An overlay that could not be made is no result; the tracks are committed without it. */
-static void drop_overlay(struct tt_spool_job *job, int directory_fd)
+/* What the worker could not make of the tracks, an overlay or a format that cannot hold them, is no result:
+ * the others are committed without it. A track file that is missing is another matter. */
+static void drop_missing(struct tt_spool_job *job, int directory_fd)
 {
     struct tt_manifest *manifest = &job->manifest;
-    char name[TT_RESULT_BYTES];
+    unsigned missing = 0;
 
-    tt_job_result_name(name, manifest, TT_OUTPUT_OVERLAY);
-    if (tt_manifest_formats(manifest) == 1u << TT_OUTPUT_OVERLAY || tt_fs_exists(directory_fd, name))
+    for (int i = TT_TRACK_FORMATS; i < TT_OUTPUTS; i++) {
+        char name[TT_RESULT_BYTES];
+
+        tt_job_result_name(name, manifest, (enum tt_output)i);
+        if (manifest->output[i] && !tt_fs_exists(directory_fd, name))
+            missing |= 1u << i;
+    }
+    if (missing == tt_manifest_formats(manifest))
         return;
-    free(manifest->output[TT_OUTPUT_OVERLAY]);
-    manifest->output[TT_OUTPUT_OVERLAY] = NULL;
+    for (int i = TT_TRACK_FORMATS; i < TT_OUTPUTS; i++) {
+        if (!(missing & 1u << i))
+            continue;
+        free(manifest->output[i]);
+        manifest->output[i] = NULL;
+    }
 }
 
 /* Syncs the results that the worker left. TT_BAD_INPUT: one is missing. */
@@ -393,7 +404,7 @@ static enum tt_status sync_results(struct tt_spool *spool, struct tt_spool_job *
 
     if (directory_fd < 0)
         return tt_spool_trouble(spool, err, errno, "%s", job->directory);
-    drop_overlay(job, directory_fd);
+    drop_missing(job, directory_fd);
     for (int i = 0; i < TT_OUTPUTS && !status; i++)
         if (job->manifest.output[i])
             status = sync_result(spool, job, directory_fd, (enum tt_output)i, err);

@@ -12,14 +12,16 @@ import unittest
 
 import numpy as np
 
+from daemon_tools import DaemonFolder
 from export_readers import (FRAMES, HEIGHT, LABELS, RATE, WIDTH, curve, from_blender, make_tracks, read_3de,
                             read_after_effects, read_colmap, read_nuke, run_blender_script)
-from programs import Folder, TILETRACK, main, run, sanitized
+from programs import BIN, SOURCE, Folder, TILETRACK, main, make_video, moved, run, sanitized
 
 ALL = ["csv", "csv-wide", "json", "napari", "tapvid", "cotracker", "nuke", "3de", "after-effects", "blender", "colmap"]
 SUFFIX = {"csv": ".tracks.csv", "csv-wide": ".wide.csv", "json": ".tracks.json", "napari": ".napari.csv",
           "tapvid": ".tapvid.npz", "cotracker": ".cotracker.npz", "nuke": ".nk", "3de": ".3de.txt",
           "after-effects": ".ae.txt", "blender": ".blender.py", "colmap": ".colmap.db"}
+MODEL = SOURCE / "models" / "tiletrack-small.safetensors"
 VISIBLE_ONLY = ["nuke", "3de", "after-effects", "blender", "colmap"]
 
 
@@ -490,9 +492,90 @@ class Exports(Folder):
         self.assertEqual(self.names(), before)
 
 
-def limit_files():
+class Jobs(DaemonFolder):
+    """Formats that cannot hold a job's tracks: one frame has no frame rate, which After Effects needs."""
+
+    def one_frame(self):
+        return make_video(self.folder / "a.mkv", moved(1, 0, 0))
+
+    def track(self, video, *formats, **options):
+        return run("track", "--json", "--grid", 1, *(a for f in formats for a in ("--format", f)), video, **options)
+
+    def test_the_others_are_written(self):
+        video, old = self.one_frame(), self.folder / "a.ae.txt"
+        old.write_text("old")
+        process = self.track(video, "after-effects", "npz", "json")
+        self.assertExit(process, 3)
+        told = json.loads(process.stdout)
+        self.assertEqual((told["status"], told["missing"]), ("ok", ["after-effects"]))
+        self.assertEqual(told["outputs"], [str(self.folder / "a.tracks.npz"), str(self.folder / "a.tracks.json")])
+        self.assertRegex(process.stderr, "warning: no after-effects: the frame rate is not known.*give --fps")
+        self.assertIn("no after-effects: ", told["warnings"])
+        self.assertEqual(self.names(), [b"a.ae.txt", b"a.mkv", b"a.tracks.json", b"a.tracks.npz"])
+        self.assertEqual(old.read_text(), "old")
+        self.assertExit(run("export", self.folder / "a.tracks.npz", "--to", "after-effects", "--fps", 25), 0)
+
+    def test_alone_it_fails_the_video(self):
+        process = self.track(self.one_frame(), "after-effects")
+        self.assertExit(process, 1)
+        self.assertIn("as after-effects: the frame rate is not known", process.stderr)
+        self.assertEqual(json.loads(process.stdout)["status"], "bad_input")
+        self.assertEqual(self.names(), [b"a.mkv"])
+
+    def test_a_file_that_may_not_grow_fails_all_of_it(self):
+        video = make_video(self.folder / "a.mkv", moved(3, 2, 1))
+        process = self.track(video, "npz", "colmap", preexec_fn=lambda: limit_files(20000))  # colmap's has more
+        self.assertExit(process, 1)
+        self.assertIn("File too large", process.stderr)
+        self.assertEqual(self.names(), [b"a.mkv"])
+
+    def test_a_full_disk_fails_all_of_it(self):
+        video, full = make_video(self.folder / "a.mkv", moved(3, 2, 1)), self.folder / "full"
+        full.mkdir()
+        if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=20k", "tmpfs", full], stderr=subprocess.DEVNULL).returncode:
+            self.skipTest("needs to mount a small file system")
+        self.addCleanup(subprocess.run, ["umount", full])
+        process = run("track", "--json", "--grid", 1, "--format", "npz", "--format", "colmap", "-o", full, video)
+        self.assertExit(process, 1)
+        self.assertEqual(json.loads(process.stdout)["status"], "retry_later")
+        self.assertIn("No space left on device", process.stderr)
+        self.assertEqual(self.names(full), [])
+
+    def start(self, *formats, **tracker):
+        if not MODEL.exists():
+            self.skipTest("needs models/tiletrack-small.safetensors")
+        daemon = self.daemon(devices=[{"cpu": 1}], programs=BIN, tracker={"model": str(MODEL), "grid": 1, **tracker},
+                             output={"formats": formats}, workers={"start_ms": 300000, "stall_ms": 200000}).start()
+        shutil.copy(self.one_frame(), daemon.path("incoming", "bear.mkv"))
+        return daemon
+
+    def test_the_daemon_commits_the_others(self):
+        daemon = self.start("npz", "after-effects", "csv")
+        done = daemon.event("job_done")
+        self.assertEqual((done["formats"], done["missing"], done["outcome"]), ("npz, csv", "after-effects", "done"))
+        self.assertEqual(daemon.names("tracks"), ["bear.tracks.csv", "bear.tracks.npz"])
+        self.assertEqual(daemon.names("done"), ["bear.mkv"])
+        self.assertRegex(daemon.event("job_warning")["cause"], "^no after-effects: .*give --fps")
+
+    def test_nothing_visible(self):
+        daemon = self.start(*VISIBLE_ONLY, "csv-wide", occlusion_threshold=0)
+        done = daemon.event("job_done")
+        self.assertEqual((done["formats"], done["missing"]), ("csv-wide", ", ".join(VISIBLE_ONLY)))
+        told = [event["cause"] for event in daemon.events("job_warning")]
+        self.assertEqual([cause.split(":")[0] for cause in told], [f"no {form}" for form in VISIBLE_ONLY])
+        for cause in told:
+            self.assertRegex(cause, "no track is visible in any frame.*csv, json")
+        self.assertEqual(daemon.names("tracks"), ["bear.wide.csv"])
+
+    def test_nothing_that_can_be_made(self):
+        daemon = self.start("nuke", "3de", occlusion_threshold=0)
+        self.assertIn("as 3de: no track is visible", daemon.event("job_quarantined")["cause"])
+        self.assertEqual((daemon.names("tracks"), daemon.names("failed")), ([], ["bear.mkv", "bear.mkv.reason.json"]))
+
+
+def limit_files(size=1000):
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
 
 
 def peak_kib(tracks, form, output):

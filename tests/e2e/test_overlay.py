@@ -452,7 +452,7 @@ class Jobs(Overlays):
         self.assertEqual(again.read_bytes(), (self.folder / "a.overlay.mp4").read_bytes())
 
     def test_tracks_stay_where_it_fails(self):
-        """The encoder is not there: track tells it and exits with 1, and the tracks are written."""
+        """The encoder is not there: track tells it and exits with 3, and the tracks are written."""
         own = self.folder / "bin"
         own.mkdir()
         for name in ("tiletrack", "tiletrack-decode"):
@@ -461,9 +461,10 @@ class Jobs(Overlays):
         command = [own / "tiletrack", "track", "--json", "--model", MODEL, "--grid", "2", "--format", "overlay", "--format",
                    "npz", video]
         process = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        self.assertExit(process, 1)
+        self.assertExit(process, 3)
         told = json.loads(process.stdout)
-        self.assertEqual(told["outputs"], [str(self.folder / "a.tracks.npz")])
+        self.assertEqual((told["status"], told["outputs"], told["missing"]),
+                         ("ok", [str(self.folder / "a.tracks.npz")], ["overlay"]))
         self.assertRegex(process.stderr, "warning: no overlay: .*tiletrack-encode")
         self.assertEqual(self.names(), [b"a.mkv", b"a.tracks.npz", b"bin"])
 
@@ -544,7 +545,7 @@ class Daemon(DaemonFolder):
         daemon = self.real().start()  # the programs' folder has no encoder
         (daemon.path("incoming") / "bear.mkv").write_bytes(self.video())
         done = daemon.event("job_done", seconds=120)
-        self.assertEqual((done["formats"], done["outcome"]), ("npz", "done"))
+        self.assertEqual((done["formats"], done["missing"], done["outcome"]), ("npz", "overlay", "done"))
         self.assertEqual(daemon.names("tracks"), ["bear.tracks.npz"])
         self.assertEqual(daemon.names("done"), ["bear.mkv"])
         warning = daemon.event("job_warning")

@@ -109,14 +109,6 @@ class Outputs(Folder):
         with np.load(self.folder / "c.tapvid.npz") as arrays:
             self.assertEqual(arrays["target_points"].shape, (1, 4, 3, 2))
 
-    def test_a_format_that_cannot_be_made_leaves_nothing(self):
-        """One frame has no frame rate, which After Effects needs: no output appears, and the text says why."""
-        video = make_video(self.folder / "a.mkv", np.zeros((1, 32, 32, 3)))
-        process = run("track", "--grid", 1, "--format", "npz", "--format", "after-effects", video)
-        self.assertExit(process, 1)
-        self.assertIn("as after-effects: ", process.stderr)
-        self.assertEqual(os.listdir(self.folder), ["a.mkv"])
-
     def test_json_lines(self):
         video = small_video(self.folder / "a.mkv")
         (self.folder / "bad.mkv").write_bytes(b"no video")

@@ -66,25 +66,44 @@ static void all_or_none(void **state)
     assert_int_equal(count_in(f, "tracks"), 0);
 }
 
-/* The worker could not make it: the tracks are committed all the same. */
-static void an_overlay_may_be_missing(void **state)
+/* The worker could not make one: the tracks are committed all the same, and never an export without them. */
+static void what_cannot_be_made_may_be_missing(void **state)
 {
+    static const enum tt_output spare[] = {TT_OUTPUT_OVERLAY, TT_OUTPUT_NUKE, TT_OUTPUT_CSV_WIDE};
     struct fixture *f = *state;
-    struct tt_spool_job *job = start(f, "bear.mp4", NPZ | 1 << TT_OUTPUT_OVERLAY);
     bool changed;
 
-    assert_string_equal(job->manifest.output[TT_OUTPUT_OVERLAY], "bear.overlay.mp4");
+    for (int i = 0; i < 3; i++) {
+        const unsigned formats = NPZ | 1u << TT_OUTPUT_JSON | 1u << spare[i];
+        char source[16], result[32];
+        struct tt_spool_job *job;
+
+        snprintf(source, sizeof source, "bear%d.mp4", i);
+        snprintf(result, sizeof result, "tracks/bear%d.tracks.npz", i);
+        job = start(f, source, formats);
+        assert_non_null(job->manifest.output[spare[i]]);
+        write_format(f, job, TT_OUTPUT_JSON, "json");
+        assert_int_equal(tt_spool_commit(f->spool, job, TT_OUTCOME_DONE, &changed, &f->err), TT_BAD_INPUT);
+        job = tt_spool_jobs(f->spool);
+        assert_int_equal(tt_spool_attempt_begin(f->spool, job, formats, &f->err), TT_OK);
+        write_format(f, job, TT_OUTPUT_NPZ, "tracks");
+        write_format(f, job, TT_OUTPUT_JSON, "json");
+        commit(f, job);
+        assert_int_equal(tt_manifest_formats(tt_spool_ended(f->spool)), formats & ~(1u << spare[i]));
+        assert_string_equal(text_of(f, result), "tracks");
+        assert_int_equal(count_in(f, "tracks"), 2 * (i + 1));
+        assert_int_equal(jobs_in_work(f), 0);
+    }
+}
+
+static void not_all_may_be_missing(void **state)
+{
+    struct fixture *f = *state;
+    struct tt_spool_job *job = start(f, "cub.mp4", 1 << TT_OUTPUT_OVERLAY | 1 << TT_OUTPUT_NUKE);
+    bool changed;
+
     assert_int_equal(tt_spool_commit(f->spool, job, TT_OUTCOME_DONE, &changed, &f->err), TT_BAD_INPUT);
-    job = tt_spool_jobs(f->spool);
-    assert_int_equal(tt_spool_attempt_begin(f->spool, job, NPZ | 1 << TT_OUTPUT_OVERLAY, &f->err), TT_OK);
-    write_format(f, job, TT_OUTPUT_NPZ, "tracks");
-    commit(f, job);
-    assert_int_equal(tt_manifest_formats(tt_spool_ended(f->spool)), NPZ);
-    assert_string_equal(text_of(f, "tracks/bear.tracks.npz"), "tracks");
-    assert_int_equal(count_in(f, "tracks"), 1);
-    assert_int_equal(jobs_in_work(f), 0);
-    job = start(f, "cub.mp4", 1 << TT_OUTPUT_OVERLAY); /* nothing else is wanted */
-    assert_int_equal(tt_spool_commit(f->spool, job, TT_OUTCOME_DONE, &changed, &f->err), TT_BAD_INPUT);
+    assert_int_equal(count_in(f, "tracks"), 0);
 }
 
 /* A directory's own configuration is read when an attempt begins. */
@@ -189,7 +208,8 @@ int main(void)
         SPOOL_TEST(all_of_them_are_committed),
         SPOOL_TEST(formats_of_other_programs),
         SPOOL_TEST(all_or_none),
-        SPOOL_TEST(an_overlay_may_be_missing),
+        SPOOL_TEST(what_cannot_be_made_may_be_missing),
+        SPOOL_TEST(not_all_may_be_missing),
         SPOOL_TEST(an_attempt_decides_the_formats),
         SPOOL_TEST(a_name_is_free_in_every_format_or_not_at_all),
         SPOOL_TEST(a_name_taken_meanwhile_moves_all_results),
