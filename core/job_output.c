@@ -7,35 +7,21 @@
  */
 #include "core/job_parts.h"
 
+#include "core/digest.h"
 #include "core/export.h"
 #include "core/fsio.h"
 #include "core/overlay.h"
 
-#include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-/* The SHA-256 of the whole file behind a descriptor, whose position is not moved. */
-static enum tt_status hash_file(int fd, char hex[TT_SHA256_HEX], struct tt_error *err)
+static enum tt_status still_writing(void *user, struct tt_error *err)
 {
-    struct tt_sha256 sha;
-    char block[65536];
-    off_t offset = 0;
-    ssize_t got;
+    const struct tt_run *run = user;
 
-    tt_sha256_begin(&sha);
-    while ((got = pread(fd, block, sizeof block, offset)) > 0) {
-        tt_sha256_add(&sha, block, (size_t)got);
-        offset += got;
-    }
-    if (got < 0)
-        return tt_fail_errno(err, tt_status_of_errno(errno), errno,
-                             "reading the video again for its SHA-256");
-    tt_sha256_end(&sha, hex);
-    return TT_OK;
+    return tt_run_go_on(run, TT_JOB_WRITING, tt_stitch_frames(run->stitch), err);
 }
 
 static json_t *describe_plan(const struct tt_plan *plan)
@@ -56,19 +42,20 @@ static json_t *describe_refined(const struct tt_run *run)
 
 /* The track file's `meta`: all that another person needs to make the same tracks again. Owned by the caller
  * (free). */
-static enum tt_status make_meta(char **meta, const struct tt_run *run, int64_t frames, struct tt_error *err)
+static enum tt_status make_meta(char **meta, struct tt_run *run, int64_t frames, struct tt_error *err)
 {
-    char digest[TT_SHA256_HEX];
+    struct tt_digest digest;
     json_t *root, *model, *source, *windows;
-    enum tt_status status = hash_file(run->video_fd, digest, err);
+    enum tt_status status = tt_digest_file(&digest, run->video_fd, still_writing, run, err);
 
     if (status)
         return status;
     model = json_pack("{s:s, s:s, s:s}", "name", tt_weights_name(run->weights), "size",
                       tt_weights_shape(run->weights)->name, "sha256", tt_weights_sha256(run->weights));
-    source = json_pack("{s:s, s:I, s:i, s:i, s:s, s:b, s:s}", "sha256", digest, "frames", (json_int_t)frames,
-                       "width", run->info.width, "height", run->info.height, "codec", run->info.codec,
-                       "truncated", run->truncated, "warnings", run->warnings);
+    source = json_pack("{s:s, s:I, s:I, s:i, s:i, s:s, s:b, s:s}", "sha256", digest.sha256, "bytes",
+                       (json_int_t)digest.bytes, "frames", (json_int_t)frames, "width", run->info.width,
+                       "height", run->info.height, "codec", run->info.codec, "truncated", run->truncated,
+                       "warnings", run->warnings);
     windows =
         json_pack("{s:i, s:i}", "clip_frames", run->clip_frames, "overlap_frames", run->job->overlap_frames);
     root = json_pack("{s:s, s:o, s:s, s:o, s:o, s:o, s:o, s:f, s:s}", "program", "tiletrack " TT_VERSION,

@@ -61,6 +61,12 @@ enum tt_status tt_overlay_write(struct tt_file *video, struct tt_file *sheet, in
                                 const struct tt_overlay_options *options, struct tt_overlay_report *report,
                                 struct tt_error *err);
 
+/* Whether a video is the one that was tracked. meta: the track file's; stop: as in the options. TT_BAD_INPUT:
+ * it has another length or SHA-256 than meta says, and the text how they differ; TT_OK also where meta says
+ * nothing of them. Reads the whole video where its length is right. */
+enum tt_status tt_overlay_check_video(int video_fd, const char *meta, const atomic_bool *stop,
+                                      struct tt_error *err);
+
 struct tt_colour8 {
     uint8_t r, g, b;
 };

@@ -23,10 +23,18 @@ struct overlay_options {
     const char *labels[LABELS_MOST];
     const char *video, *tracks; /* NULL: beside the video */
     const char *output, *sheet; /* NULL: not given */
-    bool quiet, help;
+    bool any_video, quiet, help;
 };
 
-enum { OPT_STYLE = 256, OPT_TAIL, OPT_SHEET, OPT_MIN_CONFIDENCE, OPT_LABELS, OPT_ENCODER };
+enum {
+    OPT_STYLE = 256,
+    OPT_TAIL,
+    OPT_SHEET,
+    OPT_MIN_CONFIDENCE,
+    OPT_LABELS,
+    OPT_ENCODER,
+    OPT_ANY_VIDEO,
+};
 
 static const struct option long_options[] = {
     {"output", required_argument, NULL, 'o'},
@@ -36,6 +44,7 @@ static const struct option long_options[] = {
     {"min-confidence", required_argument, NULL, OPT_MIN_CONFIDENCE},
     {"labels", required_argument, NULL, OPT_LABELS},
     {"encoder", required_argument, NULL, OPT_ENCODER},
+    {"any-video", no_argument, NULL, OPT_ANY_VIDEO},
     {"quiet", no_argument, NULL, 'q'},
     {"help", no_argument, NULL, 'h'},
     {0},
@@ -56,6 +65,8 @@ static const char help[] =
     "  --tail S            length of a tail in seconds (default 0.6)\n"
     "  --min-confidence C  count a point as hidden where its confidence is below C, 0 to 1\n"
     "  --labels PATTERN    only tracks whose label matches the shell pattern; may be given several times\n"
+    "  --any-video         draw into VIDEO although it is not the file that was tracked (by its SHA-256),\n"
+    "                      such as a copy that was encoded again\n"
     "\n"
     "What comes out:\n"
     "  -o, --output FILE   default: VIDEO.overlay.mp4 beside the tracks, unless --sheet is given alone\n"
@@ -101,6 +112,9 @@ static int take_option(struct overlay_options *o, int option, const char *arg, c
         break;
     case 'h':
         o->help = true;
+        break;
+    case OPT_ANY_VIDEO:
+        o->any_video = true;
         break;
     case OPT_SHEET:
         o->sheet = arg;
@@ -269,6 +283,17 @@ static enum tt_status write_files(const struct overlay_options *options, const s
     return status;
 }
 
+static enum tt_status check_video(const struct overlay_options *options, int video_fd,
+                                  const struct tt_trackfile *tracks, struct tt_error *err)
+{
+    enum tt_status status =
+        tt_overlay_check_video(video_fd, tt_trackfile_meta(tracks), options->overlay.stop, err);
+
+    if (status == TT_BAD_INPUT)
+        status = tt_fail(err, status, "%s; --any-video draws the tracks into it all the same", err->text);
+    return status;
+}
+
 static enum tt_status draw(const struct overlay_options *options, const struct paths *paths,
                            struct tt_overlay_report *report, struct tt_error *err)
 {
@@ -279,6 +304,8 @@ static enum tt_status draw(const struct overlay_options *options, const struct p
     if (status)
         return status;
     status = tt_decoder_open_path(options->video, &video_fd, err);
+    if (!status && !options->any_video)
+        status = check_video(options, video_fd, tracks, err);
     if (!status)
         status = write_files(options, paths, video_fd, tracks, report, err);
     if (video_fd >= 0)

@@ -1,6 +1,7 @@
 """tiletrack overlay through the real programs: what it draws is read back from the video by ffmpeg and compared, pixel
 by pixel, with where the track file says that it must be."""
 import contextlib
+import hashlib
 import json
 import os
 import pathlib
@@ -23,7 +24,7 @@ GREY = 120
 MODEL = SOURCE / "models" / "tiletrack-small.safetensors"
 
 
-def write_tracks(path, xy, occluded=None, size=(640, 480), times=None, queries=None, **arrays):
+def write_tracks(path, xy, occluded=None, size=(640, 480), times=None, queries=None, meta={}, **arrays):
     """A track file as NumPy writes one. xy: [N,T,2]."""
     xy = np.asarray(xy, np.float32)
     count, frames, _ = xy.shape
@@ -34,8 +35,14 @@ def write_tracks(path, xy, occluded=None, size=(640, 480), times=None, queries=N
     with open(path, "wb") as file:
         np.savez(file, tracks=xy, occluded=occluded, query_points=np.asarray(queries, "f4"),
                  time_s=np.arange(frames) / 25.0 if times is None else np.asarray(times, float),
-                 frame_size=np.array(size, "i4"), meta=np.array("{}"), **arrays)
+                 frame_size=np.array(size, "i4"), meta=np.array(json.dumps(meta)), **arrays)
     return path
+
+
+def source_of(video):
+    """What a track file's `meta` says of the file that was tracked."""
+    content = video.read_bytes()
+    return {"source": {"sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}}
 
 
 def probe(path):
@@ -294,10 +301,13 @@ class Videos(Overlays):
 
 
 class Troubles(Overlays):
-    def small(self, frames=4, **arguments):
+    def small(self, **arguments):
         video = self.grey_video(4, (160, 120))
-        write_tracks(self.folder / "a.tracks.npz", np.full((1, frames, 2), 60.5), **{"size": (160, 120), **arguments})
+        self.small_tracks(**arguments)
         return video
+
+    def small_tracks(self, frames=4, **arguments):
+        write_tracks(self.folder / "a.tracks.npz", np.full((1, frames, 2), 60.5), **{"size": (160, 120), **arguments})
 
     def test_a_video_that_goes_on_behind_its_tracks(self):
         process = self.overlay(self.small(frames=3))
@@ -314,6 +324,34 @@ class Troubles(Overlays):
         process = self.overlay(self.small(size=(320, 240)), code=1)
         self.assertRegex(process.stderr, "160x120.*320x240")
         self.assertEqual(self.names(), [b"a.mkv", b"a.tracks.npz"])
+
+    def test_another_file_of_the_same_pictures(self):
+        """It is told by its content: an overlay of it is no evidence of what was tracked."""
+        video, other, out = self.small(), self.folder / "b.mkv", self.folder / "o.mp4"
+        content = video.read_bytes()
+        place = content.index(b"Lavf")  # who wrote it: the pictures stay
+        for changed, reason in ((content.replace(b"Lavf", b"lavf"), "SHA-256 is"), (content + b"\0", "bytes, that had")):
+            other.write_bytes(changed)
+            self.assertEqual(other.read_bytes()[:place], content[:place])
+            self.small_tracks(meta=source_of(video))
+            process = self.overlay("-o", out, other, self.folder / "a.tracks.npz", code=1)
+            self.assertRegex(process.stderr, "b.mkv: not the video that was tracked.*" + reason + ".*--any-video")
+            self.assertFalse(out.exists())
+            self.overlay("--any-video", "-o", out, other, self.folder / "a.tracks.npz")
+            self.assertEqual(len(probe(out)[1]), 4)
+            out.unlink()
+
+    def test_a_video_that_was_renamed(self):
+        video = self.small()
+        self.small_tracks(meta=source_of(video))
+        video.rename(self.folder / "b.mov")
+        self.overlay(self.folder / "b.mov", self.folder / "a.tracks.npz")
+        self.assertEqual(len(probe(self.folder / "b.overlay.mp4")[1]), 4)
+
+    def test_tracks_that_say_nothing_of_their_video(self):
+        """Or not what it can be known by: only sizes are held against each other."""
+        for meta in ({"source": "a.mkv"}, {"source": {"sha256": 5}}, {"source": {"bytes": 5}}, []):
+            self.overlay(self.small(meta=meta))
 
     def test_files_that_are_no_videos(self):
         self.small()
@@ -447,6 +485,9 @@ class Jobs(Overlays):
         process = run("track", "--grid", 2, "--format", "npz", "--format", "overlay", video)
         self.assertExit(process, 0)
         self.assertEqual(self.names(), [b"a.mkv", b"a.overlay.mp4", b"a.tracks.npz"])
+        with np.load(self.folder / "a.tracks.npz") as arrays:
+            source = json.loads(str(arrays["meta"]))["source"]
+        self.assertEqual({**source, **source_of(video)["source"]}, source)
         again = self.folder / "again.mp4"
         self.overlay("-o", again, video)
         self.assertEqual(again.read_bytes(), (self.folder / "a.overlay.mp4").read_bytes())
