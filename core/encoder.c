@@ -178,11 +178,14 @@ static enum tt_status start(struct tt_encoder *e, int file_fd, struct tt_error *
     return TT_OK;
 }
 
-enum tt_status tt_encoder_open(struct tt_encoder **encoder, int file_fd, enum tt_encoder_kind kind, int width,
-                               int height, double frame_s, const struct tt_encoder_options *options,
-                               struct tt_error *err)
+enum tt_status tt_encoder_open(struct tt_encoder **encoder, int file_fd, enum tt_encoder_kind kind,
+                               const struct tt_encoder_frames *frames,
+                               const struct tt_encoder_options *options, struct tt_error *err)
 {
+    const int width = frames->width, height = frames->height;
+    const double frame_s = frames->frame_s;
     struct tt_encode_message message = {.type = TT_ENCODE_REQUEST,
+                                        .frames = frames->count,
                                         .width = width,
                                         .height = height,
                                         .kind = kind,
@@ -194,6 +197,9 @@ enum tt_status tt_encoder_open(struct tt_encoder **encoder, int file_fd, enum tt
     if (width < 1 || height < 1 || width > TT_ENCODER_SIDE_MAX || height > TT_ENCODER_SIDE_MAX)
         return tt_fail(err, TT_BAD_INPUT, "a picture of %dx%d cannot be encoded; at most %d pixels a side",
                        width, height, TT_ENCODER_SIDE_MAX);
+    if (frames->count < 1 || frames->count > TT_ENCODE_FRAMES_MAX)
+        return tt_fail(err, TT_BAD_INPUT, "%lld frames cannot be encoded; at most %d can",
+                       (long long)frames->count, TT_ENCODE_FRAMES_MAX);
     e = calloc(1, sizeof *e);
     if (!e)
         return tt_fail(err, TT_RETRY_LATER, "no memory for an encoder");

@@ -22,6 +22,13 @@ enum tt_encoder_kind {
     TT_ENCODE_PNG, /* one frame */
 };
 
+/* What will be put. */
+struct tt_encoder_frames {
+    int width, height;
+    int64_t count;  /* at most so many: MP4 keeps room for its index in front of them */
+    double frame_s; /* a usual frame's duration, for rate control and for the last frame; 0: not known */
+};
+
 struct tt_encoder_options {
     const char *program; /* NULL: tiletrack-encode, as core/install.h finds it */
     const char *codec;   /* libav's name of an encoder, "libx264"; NULL: the best that is there */
@@ -35,12 +42,11 @@ struct tt_encoder_options {
 struct tt_encoder;
 
 /* Starts the child. file_fd: open for writing, empty; borrowed (until close), its position counts for
- * nothing. frame_s: a usual frame's duration, for rate control and for the last frame. TT_REFUSE: no encoder
- * program or codec, or a kernel that cannot confine it; TT_BAD_INPUT: no picture of that size can be encoded;
- * TT_RETRY_LATER; TT_INTERRUPTED. */
-enum tt_status tt_encoder_open(struct tt_encoder **encoder, int file_fd, enum tt_encoder_kind kind, int width,
-                               int height, double frame_s, const struct tt_encoder_options *options,
-                               struct tt_error *err);
+ * nothing. TT_REFUSE: no encoder program or codec, or a kernel that cannot confine it; TT_BAD_INPUT: no
+ * picture of that size, or not so many, can be encoded; TT_RETRY_LATER; TT_INTERRUPTED. */
+enum tt_status tt_encoder_open(struct tt_encoder **encoder, int file_fd, enum tt_encoder_kind kind,
+                               const struct tt_encoder_frames *frames,
+                               const struct tt_encoder_options *options, struct tt_error *err);
 
 /* The encoder that was chosen, by libav's name. Borrowed (until close). */
 const char *tt_encoder_codec(const struct tt_encoder *encoder);
@@ -50,8 +56,8 @@ const char *tt_encoder_codec(const struct tt_encoder *encoder);
  * failure only close makes sense. */
 enum tt_status tt_encoder_slot(struct tt_encoder *encoder, uint8_t **rgb, struct tt_error *err);
 
-/* Hands it over. time_s counts from the first frame's, whatever that is; times that do not grow are moved on
- * by the least that the file can say. */
+/* Hands it over; no more than were announced. time_s counts from the first frame's, whatever that is; times
+ * that do not grow are moved on by the least that the file can say. */
 enum tt_status tt_encoder_put(struct tt_encoder *encoder, double time_s, struct tt_error *err);
 
 /* Ends the file and waits until all of it is written (not synced). Errors as tt_encoder_slot. */

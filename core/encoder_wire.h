@@ -15,9 +15,10 @@
 #include "core/encoder.h"
 
 enum {
-    TT_ENCODE_MAGIC = 0x31455454, /* "TTE1" in memory: raised with every change of this file */
+    TT_ENCODE_MAGIC = 0x32455454, /* "TTE2" in memory: raised with every change of this file */
     TT_ENCODE_TEXT_BYTES = 256,
     TT_ENCODE_TICKS = 120000, /* of a second: frames of all usual rates last whole numbers of them */
+    TT_ENCODE_FRAMES_MAX = 1 << 24,
 };
 
 enum tt_encode_type {
@@ -33,6 +34,7 @@ enum tt_encode_type {
 struct tt_encode_message {
     uint32_t magic, type;
     int64_t number;        /* FRAME, FREE: of the frame; REQUEST: bytes of the ring */
+    int64_t frames;        /* REQUEST: at most so many will come */
     int64_t ticks;         /* FRAME: its time; REQUEST: a usual frame's duration */
     int32_t width, height; /* REQUEST */
     int32_t kind, threads, parent_pid;

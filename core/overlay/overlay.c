@@ -39,14 +39,18 @@ static enum tt_status check_size(const struct overlay *o, const struct tt_export
         info->width, info->height, run->source->width, run->source->height);
 }
 
-static double frame_duration(const struct tt_export *run)
+static struct tt_encoder_frames frames_of(const struct tt_export *run)
 {
-    return run->fps > 0 ? 1 / run->fps : 0;
+    return (struct tt_encoder_frames){.width = run->source->width,
+                                      .height = run->source->height,
+                                      .count = run->frames,
+                                      .frame_s = run->fps > 0 ? 1 / run->fps : 0};
 }
 
 static enum tt_status open_all(struct overlay *o, struct tt_export *run, struct tt_error *err)
 {
     const int width = run->source->width, height = run->source->height;
+    const struct tt_encoder_frames frames = frames_of(run);
     enum tt_status status = tt_decoder_open_whole(&o->decoder, o->video_fd, &o->options->decoder, err);
 
     if (!status)
@@ -58,8 +62,8 @@ static enum tt_status open_all(struct overlay *o, struct tt_export *run, struct 
     if (!status && o->sheet_file)
         status = tt_sheet_open(&o->sheet, width, height, run->frames, err);
     if (!status && o->video)
-        status = tt_encoder_open(&o->encoder, tt_file_descriptor(o->video), TT_ENCODE_MP4, width, height,
-                                 frame_duration(run), &o->options->encoder, err);
+        status = tt_encoder_open(&o->encoder, tt_file_descriptor(o->video), TT_ENCODE_MP4, &frames,
+                                 &o->options->encoder, err);
     if (!status && !o->video) {
         o->picture = malloc((size_t)width * (size_t)height * 3);
         if (!o->picture)
@@ -121,10 +125,11 @@ static enum tt_status draw_frames(struct overlay *o, const struct tt_export *run
 static enum tt_status write_sheet(struct overlay *o, struct tt_error *err)
 {
     const struct tt_canvas *sheet = &o->sheet.canvas;
+    const struct tt_encoder_frames frame = {.width = sheet->width, .height = sheet->height, .count = 1};
     struct tt_encoder *encoder;
     uint8_t *rgb;
     enum tt_status status = tt_encoder_open(&encoder, tt_file_descriptor(o->sheet_file), TT_ENCODE_PNG,
-                                            sheet->width, sheet->height, 0, &o->options->encoder, err);
+                                            &frame, &o->options->encoder, err);
 
     if (status)
         return status;

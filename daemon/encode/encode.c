@@ -4,6 +4,10 @@
  * get one pixel more, a copy of the last. Times are TT_ENCODE_TICKS of a second. Nothing in the file depends
  * on the day or the machine but the encoder's own choices. A picture is PNG and its packet is the file.
  *
+ * The index (moov) stands in front of the frames, so that a player of a stream can begin at once. Room for it
+ * is left before the first frame, as much as so many frames can need, and what it does not need stays free:
+ * the file is written once and never read again.
+ *
  * Fails where the encoder does and on the first write that fails, whose errno is kept: libavformat's own
  * codes do not tell a full disk.
  */
@@ -20,7 +24,18 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { IO_BYTES = 1 << 18, HD_LINES = 720 };
+enum {
+    IO_BYTES = 1 << 18,
+    HD_LINES = 720,
+    /* The index' most: of a frame its size 4, duration 8, shift between decoding and display 8, chunk 12 and
+     * its place 8, a key frame's number 4, what may depend on it 1; and the boxes around, with the encoder's
+     * own parameters. */
+    INDEX_FRAME_BYTES = 45,
+    INDEX_BYTES = 16384,
+};
+
+_Static_assert(INDEX_BYTES + (int64_t)INDEX_FRAME_BYTES * TT_ENCODE_FRAMES_MAX <= INT32_MAX,
+               "libavformat takes the index' size as an int");
 
 struct tt_encode {
     bool is_picture;
@@ -30,7 +45,7 @@ struct tt_encode {
     AVPacket *packet;
     struct SwsContext *sws;
     AVFormatContext *format; /* of a video */
-    int64_t frame_ticks;
+    int64_t frames, frame_ticks;
     int64_t position; /* in the file */
     int write_errno;
 };
@@ -214,6 +229,7 @@ enum tt_status tt_encode_open(struct tt_encode **encode, const struct tt_encode_
     made = (struct tt_encode){.is_picture = request->kind == TT_ENCODE_PNG,
                               .width = request->width,
                               .height = request->height,
+                              .frames = request->frames,
                               .frame_ticks = request->ticks};
     status = open_codec(&made, request, err);
     if (!status)
@@ -238,6 +254,7 @@ static enum tt_status begin_file(struct tt_encode *e, struct tt_error *err)
     int rc;
 
     av_dict_set_int(&options, "video_track_timescale", e->codec->time_base.den, 0);
+    av_dict_set_int(&options, "moov_size", e->frames * INDEX_FRAME_BYTES + INDEX_BYTES, 0);
     rc = avformat_write_header(e->format, &options);
     av_dict_free(&options);
     return rc < 0 ? fail(e, rc, "mp4", err) : TT_OK;

@@ -9,6 +9,7 @@ import pty
 import resource
 import shutil
 import signal
+import struct
 import subprocess
 import time
 
@@ -298,6 +299,50 @@ class Videos(Overlays):
             x, y = 4 + cell % 4 * 164, 4 + cell // 4 * 124
             self.assertColour(sheet, x + 30, y + 90, np.full(3, levels[2 * cell + 1]), 4)
             self.assertColour(sheet, x + 80.5, y + 80.5, COLOURS[0], 40)
+
+
+class Streams(Overlays):
+    """The index comes first: a player that gets the file in pieces begins with the first of them."""
+
+    def atoms(self, path):
+        """Names of the outermost boxes."""
+        content, at, found = path.read_bytes(), 0, []
+        while at < len(content):
+            size, name = struct.unpack(">I4s", content[at:at + 8])
+            size = struct.unpack(">Q", content[at + 8:at + 16])[0] if size == 1 else size
+            found.append(name.decode())
+            at += size
+        self.assertEqual(at, len(content))
+        return found
+
+    def assertStreams(self, path, frames):
+        self.assertEqual([name for name in self.atoms(path) if name != "free"], ["ftyp", "moov", "mdat"])
+        self.assertEqual(len(probe(path)[1]), frames)
+
+    def test_the_index_is_in_front(self):
+        video = make_video(self.folder / "a.mkv", moved(60, 3, 1))
+        write_tracks(self.folder / "a.tracks.npz", np.full((1, 60, 2), 60.5), size=(320, 256))
+        path = self.folder / "a.overlay.mp4"
+        for encoder in ((), ("--encoder", "mpeg4")):
+            self.overlay(*encoder, video)
+            self.assertStreams(path, 60)
+            part = path.read_bytes()[:path.stat().st_size * 2 // 3]
+            raw = subprocess.run(["ffmpeg", "-v", "quiet", "-f", "mp4", "-i", "pipe:0", "-f", "rawvideo", "-pix_fmt", "gray",
+                                  "-"], input=part, stdout=subprocess.PIPE).stdout
+            self.assertGreater(len(raw) // (320 * 256), 20)
+
+    def test_the_largest_index_fits(self):
+        """No frame lasts as long as the one before, and noise moves what is decoded first: no two entries are alike."""
+        video = self.folder / "a.mkv"
+        subprocess.run(["ffmpeg", "-v", "error", "-f", "lavfi", "-i", "color=gray:s=64x48:r=25", "-frames:v", "3000", "-vf",
+                        "noise=alls=40:allf=t,setpts='(N*0.031+mod(N,7)*0.002)/TB'", "-vsync", "vfr", "-enc_time_base",
+                        "1/1000", "-c:v", "ffv1", video], check=True)
+        count = len(probe(video)[1])
+        self.assertGreater(count, 2000)
+        write_tracks(self.folder / "a.tracks.npz", np.full((1, count, 2), 30.5), size=(64, 48), times=np.arange(count) / 25)
+        for encoder in ((), ("--encoder", "mpeg4")):
+            self.overlay(*encoder, video)
+            self.assertStreams(self.folder / "a.overlay.mp4", count)
 
 
 class Troubles(Overlays):
