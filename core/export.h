@@ -25,6 +25,7 @@ struct tt_export_source {
     const struct tt_queries *queries; /* N = queries->count */
     int64_t frames;                   /* T */
     int width, height;                /* as displayed */
+    bool refined;                     /* points say which of them were */
     /* points [frames] of one query; any order, more than once */
     enum tt_status (*row)(void *user, int query, struct tt_track_point *points, struct tt_error *err);
     /* time_s [frames] */

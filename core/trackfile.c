@@ -52,6 +52,26 @@ static double sigmoid(double x)
     return 1 / (1 + exp(-x));
 }
 
+/* Which of a block's points were refined, where the source knows. */
+static enum tt_status mark_refined(const struct tt_tracks *tracks, int first_query, int queries,
+                                   int64_t first_frame, int frames, struct tt_track_point *points,
+                                   struct tt_error *err)
+{
+    const struct tt_track_source *source = &tracks->source;
+    const size_t count = (size_t)queries * (size_t)frames;
+    bool *refined = source->refined ? malloc(count) : NULL;
+    enum tt_status status = TT_OK;
+
+    if (source->refined && !refined)
+        return tt_fail_errno(err, TT_RETRY_LATER, ENOMEM, "a block of tracks");
+    if (refined)
+        status = source->refined(source->user, first_query, queries, first_frame, frames, refined, err);
+    for (size_t i = 0; !status && i < count; i++)
+        points[i].refined = refined && refined[i];
+    free(refined);
+    return status;
+}
+
 static enum tt_status convert(const struct tt_tracks *tracks, int query, int64_t frame,
                               const struct tt_estimate *estimate, struct tt_track_point *point,
                               struct tt_error *err)
@@ -87,7 +107,7 @@ enum tt_status tt_tracks_points(const struct tt_tracks *tracks, int first_query,
             status = convert(tracks, first_query + q, first_frame + t, &rows[(size_t)q * frames + t],
                              &points[(size_t)q * frames + t], err);
     free(rows);
-    return status;
+    return status ? status : mark_refined(tracks, first_query, queries, first_frame, frames, points, err);
 }
 
 static enum tt_status check(const struct tt_tracks *tracks, struct tt_error *err)

@@ -26,7 +26,7 @@ struct tt_track_source {
                            struct tt_estimate *rows, struct tt_error *err);
     enum tt_status (*times)(void *user, int64_t first_frame, int frames, double *time_s,
                             struct tt_error *err);
-    /* NULL, or which positions were refined: refined [queries][frames] */
+    /* NULL: nobody tried; or which positions were refined: refined [queries][frames] */
     enum tt_status (*refined)(void *user, int first_query, int queries, int64_t first_frame, int frames,
                               bool *refined, struct tt_error *err);
 };
@@ -47,6 +47,7 @@ struct tt_track_point {
     float x, y;       /* source pixels as displayed */
     float confidence; /* (1−σ(occlusion))(1−σ(expected_dist)), calibrated */
     bool occluded;    /* 1 − the raw confidence > threshold */
+    bool refined;     /* found again at the video's own resolution; false where nobody tried */
 };
 
 /* Reads a block and converts it: points [queries][frames]. At a query's own frame x and y are the query's,
@@ -86,6 +87,7 @@ int64_t tt_trackfile_frames(const struct tt_trackfile *file);
 void tt_trackfile_size(const struct tt_trackfile *file, int *width, int *height);
 const double *tt_trackfile_times(const struct tt_trackfile *file); /* [frames] */
 const char *tt_trackfile_meta(const struct tt_trackfile *file);    /* UTF-8 */
+bool tt_trackfile_refined(const struct tt_trackfile *file); /* whether it says which positions were refined */
 
 /* Reads whole rows: points [queries][frames]. Ascending calls read the file once; going back starts again. */
 enum tt_status tt_trackfile_rows(struct tt_trackfile *file, int first_query, int queries,

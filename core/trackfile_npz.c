@@ -13,8 +13,8 @@
 #include <string.h>
 
 const char *const tt_array_members[TT_ARRAYS] = {
-    "tracks.npy", "occluded.npy",   "confidence.npy", "query_points.npy",
-    "time_s.npy", "frame_size.npy", "meta.npy",       "labels.npy",
+    "tracks.npy",     "occluded.npy", "confidence.npy", "query_points.npy", "time_s.npy",
+    "frame_size.npy", "meta.npy",     "labels.npy",     "refined.npy",
 };
 
 enum { CHUNK_CHARACTERS = TT_BLOCK_POINTS }; /* of meta and labels made at a time */
@@ -58,23 +58,6 @@ static enum tt_status read_points(struct writer *writer, int64_t first, int coun
     return status;
 }
 
-static enum tt_status make_refined(void *user, int64_t first, int count, void *bytes, struct tt_error *err)
-{
-    const struct writer *writer = user;
-    const struct tt_track_source *source = &writer->tracks->source;
-    bool *refined = bytes;
-    enum tt_status status = TT_OK;
-
-    for (int done = 0; done < count && !status;) {
-        const struct piece piece = next_piece(writer, first + done, count - done);
-
-        status = source->refined(source->user, piece.query, piece.queries, piece.frame, piece.frames,
-                                 refined + done, err);
-        done += piece.queries * piece.frames;
-    }
-    return status;
-}
-
 static enum tt_status make_tracks(void *user, int64_t first, int count, void *bytes, struct tt_error *err)
 {
     struct writer *writer = user;
@@ -107,6 +90,17 @@ static enum tt_status make_confidence(void *user, int64_t first, int count, void
 
     for (int i = 0; i < count && !status; i++)
         confidence[i] = writer->points[i].confidence;
+    return status;
+}
+
+static enum tt_status make_refined(void *user, int64_t first, int count, void *bytes, struct tt_error *err)
+{
+    struct writer *writer = user;
+    bool *refined = bytes;
+    enum tt_status status = read_points(writer, first, count, err);
+
+    for (int i = 0; i < count && !status; i++)
+        refined[i] = writer->points[i].refined;
     return status;
 }
 
@@ -221,12 +215,12 @@ static enum tt_status write_arrays(struct tt_file *file, struct writer *writer, 
     const struct tt_tracks *tracks = writer->tracks;
     const int64_t n = tracks->queries->count, t = tracks->frames;
     const int meta = (int)tt_utf8_length(tracks->meta), label = writer->label_characters;
-    const struct tt_npz_array refined = {"refined.npy",
+    const struct tt_npz_array refined = {tt_array_members[TT_ARRAY_REFINED],
                                          {.kind = 'b', .item_bytes = 1, .rank = 2, .shape = {n, t}},
                                          n * t,
                                          TT_BLOCK_POINTS,
                                          make_refined};
-    struct tt_npz_array arrays[TT_ARRAYS + 1] = {
+    struct tt_npz_array arrays[TT_ARRAYS] = {
         {tt_array_members[TT_ARRAY_TRACKS],
          {.kind = 'f', .item_bytes = 4, .rank = 3, .shape = {n, t, 2}},
          n * t,
@@ -268,7 +262,7 @@ static enum tt_status write_arrays(struct tt_file *file, struct writer *writer, 
          CHUNK_CHARACTERS / TT_LABEL_BYTES,
          make_labels},
     };
-    int count = tracks->queries->labels ? TT_ARRAYS : TT_ARRAY_LABELS;
+    int count = TT_ARRAY_LABELS + (tracks->queries->labels != NULL);
 
     if (tracks->source.refined)
         arrays[count++] = refined;

@@ -15,7 +15,8 @@ enum tt_track_array {
     TT_ARRAY_TIME_S,
     TT_ARRAY_FRAME_SIZE,
     TT_ARRAY_META,
-    TT_ARRAY_LABELS, /* only where points have labels */
+    TT_ARRAY_LABELS,  /* only where points have labels */
+    TT_ARRAY_REFINED, /* only where that was tried */
     TT_ARRAYS
 };
 
@@ -57,11 +58,12 @@ size_t tt_npy_write_header(char out[TT_NPY_HEADER_BYTES], const struct tt_npy *n
  * type that track files do not have. text ends in a NUL. */
 bool tt_npy_parse_header(struct tt_npy *npy, const char *text);
 
-/* The heading and one row of a .csv track file; label: NULL where points have none. */
+/* The heading and one row of a .csv track file; label: NULL where points have none; refined: whether there is
+ * a column for it. */
 struct tt_text;
-void tt_tracks_put_csv_heading(struct tt_text *text, bool labelled);
+void tt_tracks_put_csv_heading(struct tt_text *text, bool labelled, bool refined);
 void tt_tracks_put_csv_row(struct tt_text *text, int query, const char *label, int64_t frame, double time_s,
-                           const struct tt_track_point *point);
+                           const struct tt_track_point *point, bool refined);
 
 enum tt_status tt_tracks_write_npz(struct tt_file *file, const struct tt_tracks *tracks,
                                    struct tt_error *err);

@@ -1,8 +1,8 @@
 /* core/trackfile_read.c: reads .npz track files, ours and those that NumPy saved again.
  *
  * Nothing that the file says is believed before it fits together: each array is there once, its type and
- * shape agree with the others and with the limits, its member is exactly as long as they ask for. The three
- * large arrays are read in streams, a piece at a time; the rest is held. libzip checks each member's CRC when
+ * shape agree with the others and with the limits, its member is exactly as long as they ask for. The large
+ * arrays are read in streams, a piece at a time; the rest is held. libzip checks each member's CRC when
  * its end is reached.
  *
  * Fails: TT_BAD_INPUT with the file's name, the array and what is wrong with it.
@@ -161,7 +161,7 @@ static enum tt_status find_members(struct tt_trackfile *file, struct tt_error *e
     for (int array = 0; array < TT_ARRAYS; array++) {
         enum tt_status status;
 
-        if (!file->streams[array].present && array != TT_ARRAY_LABELS)
+        if (!file->streams[array].present && array < TT_ARRAY_LABELS)
             return bad(file, (enum tt_track_array)array, err, "missing: not a track file");
         if (!file->streams[array].present)
             continue;
@@ -199,6 +199,8 @@ static enum tt_status check_types(struct tt_trackfile *file, struct tt_error *er
         [TT_ARRAY_LABELS] =
             !s[TT_ARRAY_LABELS].present || (has_type(&s[TT_ARRAY_LABELS], 'U', 0, 1, n, 0, 0) &&
                                             s[TT_ARRAY_LABELS].npy.characters <= TT_LABEL_BYTES),
+        [TT_ARRAY_REFINED] =
+            !s[TT_ARRAY_REFINED].present || has_type(&s[TT_ARRAY_REFINED], 'b', 1, 2, n, t, 0),
     };
 
     for (int array = 0; array < TT_ARRAYS; array++)
@@ -421,6 +423,11 @@ const char *tt_trackfile_meta(const struct tt_trackfile *file)
     return file->meta;
 }
 
+bool tt_trackfile_refined(const struct tt_trackfile *file)
+{
+    return file->streams[TT_ARRAY_REFINED].present;
+}
+
 /* One row of a large array, piece by piece; where it is not wanted it is read past. */
 static enum tt_status read_row(struct tt_trackfile *file, enum tt_track_array array, bool wanted,
                                struct tt_track_point *points, struct tt_error *err)
@@ -445,6 +452,8 @@ static enum tt_status read_row(struct tt_trackfile *file, enum tt_track_array ar
 
             if (array == TT_ARRAY_OCCLUDED) {
                 point->occluded = piece.b1[t] != 0;
+            } else if (array == TT_ARRAY_REFINED) {
+                point->refined = piece.b1[t] != 0;
             } else if (array == TT_ARRAY_CONFIDENCE) {
                 point->confidence = piece.f4[t];
                 finite = isfinite(point->confidence);
@@ -493,6 +502,10 @@ enum tt_status tt_trackfile_rows(struct tt_trackfile *file, int first_query, int
         status = read_rows(file, TT_ARRAY_OCCLUDED, first_query, queries, points, err);
     if (!status)
         status = read_rows(file, TT_ARRAY_CONFIDENCE, first_query, queries, points, err);
+    if (!status && tt_trackfile_refined(file))
+        return read_rows(file, TT_ARRAY_REFINED, first_query, queries, points, err);
+    for (int64_t i = 0; !status && i < queries * file->frames; i++)
+        points[i].refined = false;
     return status;
 }
 

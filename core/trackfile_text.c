@@ -61,13 +61,14 @@ static enum tt_status close_writer(struct writer *writer, struct tt_error *err)
 
 /* --- CSV ------------------------------------------------------------------------------------- */
 
-void tt_tracks_put_csv_heading(struct tt_text *text, bool labelled)
+void tt_tracks_put_csv_heading(struct tt_text *text, bool labelled, bool refined)
 {
-    tt_put(text, "query,%sframe,time_s,x,y,occluded,confidence\n", labelled ? "label," : "");
+    tt_put(text, "query,%sframe,time_s,x,y,occluded,confidence%s\n", labelled ? "label," : "",
+           refined ? ",refined" : "");
 }
 
 void tt_tracks_put_csv_row(struct tt_text *text, int query, const char *label, int64_t frame, double time_s,
-                           const struct tt_track_point *point)
+                           const struct tt_track_point *point, bool refined)
 {
     tt_put(text, "%d,", query);
     if (label) {
@@ -82,6 +83,8 @@ void tt_tracks_put_csv_row(struct tt_text *text, int query, const char *label, i
     tt_put_float(text, point->y);
     tt_put(text, point->occluded ? ",1," : ",0,");
     tt_put_float(text, point->confidence);
+    if (refined)
+        tt_put(text, point->refined ? ",1" : ",0");
     tt_put(text, "\n");
 }
 
@@ -90,12 +93,13 @@ enum tt_status tt_tracks_write_csv(struct tt_file *file, const struct tt_tracks 
     struct writer *writer = open_writer(file, tracks, err);
     struct tt_block block = {.query = 0};
     char *const *labels = tracks->queries->labels;
+    const bool refined = tracks->source.refined;
     struct tt_text *text;
 
     if (!writer)
         return TT_RETRY_LATER;
     text = &writer->text;
-    tt_tracks_put_csv_heading(text, labels);
+    tt_tracks_put_csv_heading(text, labels, refined);
     while (!text->status && tt_block_next(&block, tracks->queries->count, tracks->frames)) {
         read_block(writer, &block);
         read_times(writer, block.frame, block.frames);
@@ -103,7 +107,7 @@ enum tt_status tt_tracks_write_csv(struct tt_file *file, const struct tt_tracks 
             for (int t = 0; t < block.frames; t++)
                 tt_tracks_put_csv_row(text, block.query + q, labels ? labels[block.query + q] : NULL,
                                       block.frame + t, writer->time_s[t],
-                                      &writer->points[(size_t)q * (size_t)block.frames + (size_t)t]);
+                                      &writer->points[(size_t)q * (size_t)block.frames + (size_t)t], refined);
     }
     return close_writer(writer, err);
 }
@@ -120,6 +124,8 @@ static void put_json_value(struct writer *writer, enum tt_track_array array, int
         tt_put_double(text, writer->time_s[t]);
     } else if (array == TT_ARRAY_OCCLUDED) {
         tt_put(text, point->occluded ? "true" : "false");
+    } else if (array == TT_ARRAY_REFINED) {
+        tt_put(text, point->refined ? "true" : "false");
     } else if (array == TT_ARRAY_CONFIDENCE) {
         tt_put_float(text, point->confidence);
     } else {
@@ -175,6 +181,8 @@ static void put_json_query(struct writer *writer, int query)
     put_json_array(writer, query, TT_ARRAY_TRACKS, "tracks");
     put_json_array(writer, query, TT_ARRAY_OCCLUDED, "occluded");
     put_json_array(writer, query, TT_ARRAY_CONFIDENCE, "confidence");
+    if (tracks->source.refined)
+        put_json_array(writer, query, TT_ARRAY_REFINED, "refined");
     tt_put(text, "}\n");
 }
 

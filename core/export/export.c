@@ -112,6 +112,7 @@ struct tt_export_source tt_export_from_trackfile(struct tt_trackfile *file)
     struct tt_export_source source = {.user = file,
                                       .queries = tt_trackfile_queries(file),
                                       .frames = tt_trackfile_frames(file),
+                                      .refined = tt_trackfile_refined(file),
                                       .row = trackfile_row,
                                       .times = trackfile_times};
 
@@ -138,6 +139,7 @@ struct tt_export_source tt_export_from_tracks(const struct tt_tracks *tracks)
     return (struct tt_export_source){.user = (void *)tracks,
                                      .queries = tracks->queries,
                                      .frames = tracks->frames,
+                                     .refined = tracks->source.refined != NULL,
                                      .width = tracks->width,
                                      .height = tracks->height,
                                      .row = tracks_row,

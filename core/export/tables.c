@@ -14,7 +14,7 @@ enum tt_status tt_export_csv(struct tt_export *run, struct tt_error *err)
     const bool labelled = run->source->queries->labels;
     enum tt_status status = TT_OK;
 
-    tt_tracks_put_csv_heading(&run->text, labelled);
+    tt_tracks_put_csv_heading(&run->text, labelled, run->source->refined);
     for (int i = 0; i < run->tracks && !status; i++) {
         const char *label = labelled ? tt_export_label(run, i) : NULL;
 
@@ -22,7 +22,7 @@ enum tt_status tt_export_csv(struct tt_export *run, struct tt_error *err)
         for (int64_t t = 0; t < run->frames && !status; t++)
             if (!run->row[t].occluded || !run->options->only_visible)
                 tt_tracks_put_csv_row(&run->text, run->query[i], label, run->first_frame + t, run->time_s[t],
-                                      &run->row[t]);
+                                      &run->row[t], run->source->refined);
     }
     return status;
 }
@@ -165,6 +165,8 @@ static void put_json_samples(struct tt_export *run)
         tt_put_float(text, point->y);
         tt_put(text, ",%s,", point->occluded ? "false" : "true");
         tt_put_float(text, point->confidence);
+        if (run->source->refined)
+            tt_put(text, point->refined ? ",true" : ",false");
         tt_put(text, "]");
     }
 }

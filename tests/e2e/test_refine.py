@@ -4,6 +4,7 @@ Scenes are sums of waves, many of them too short for 256x256, that are turned an
 computed, not resampled, so the truth is exact.
 """
 import contextlib
+import csv
 import json
 import os
 import pathlib
@@ -242,6 +243,29 @@ class Refine(Scene):
         self.assertEqual(made["meta"]["refined"]["done"], False)
         self.assertFalse(made["told"]["refined"])
         self.assertIn("not refined: the video is no longer what it was", made["told"]["warnings"])
+
+    def test_marks_in_text(self):
+        """CSV, JSON lines and JSON say of each position whether it was refined, as the npz does, and so do its exports."""
+        out, forms = self.folder / "out", ("npz", "csv", "jsonl", "json")
+        out.mkdir()
+        video, queries = self.video("b.mkv", frames=self.scene()[:4]), self.queries(self.points())
+        self.assertExit(run("track", "--device", "cpu", "--refine", "native", "--queries", queries, "-o", out,
+                            *(a for form in forms for a in ("--format", form)), video), 0)  # fmt: skip
+        with np.load(out / "b.tracks.npz") as file:
+            marks, xy = file["refined"], file["tracks"]
+        self.assertTrue(marks.any() and not marks.all())
+        with open(out / "b.tracks.csv", newline="") as file:
+            rows = list(csv.DictReader(file))
+        self.assertEqual(list(rows[0])[-1], "refined")
+        np.testing.assert_array_equal([int(row["refined"]) for row in rows], marks.ravel())
+        np.testing.assert_array_equal(np.array([[row["x"], row["y"]] for row in rows], "f4"), xy.reshape(-1, 2))
+        lines = [json.loads(line) for line in (out / "b.tracks.jsonl").read_text().splitlines()]
+        np.testing.assert_array_equal([line["refined"] for line in lines], marks)
+        document = json.loads((out / "b.tracks.json").read_text())
+        np.testing.assert_array_equal([[sample[4] for sample in track["samples"]] for track in document["tracks"]], marks)
+        for form in ("csv", "json"):
+            self.assertExit(run("export", out / "b.tracks.npz", "--to", form, "-o", self.folder / "again"), 0)
+            self.assertEqual((self.folder / "again").read_bytes(), (out / f"b.tracks.{form}").read_bytes())
 
     def test_file_that_changes_meanwhile(self):
         video, queries = self.video(), self.queries(self.points())

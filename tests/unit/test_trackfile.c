@@ -276,6 +276,45 @@ static void equal_data_gives_equal_bytes(void **state)
     }
 }
 
+static bool is_marked(int query, int64_t frame)
+{
+    return (query + frame) % 3 == 0;
+}
+
+static enum tt_status marks(void *user, int first_query, int queries, int64_t first_frame, int frames,
+                            bool *refined, struct tt_error *err)
+{
+    (void)user;
+    (void)err;
+    for (int q = 0; q < queries; q++)
+        for (int t = 0; t < frames; t++)
+            refined[q * frames + t] = is_marked(first_query + q, first_frame + t);
+    return TT_OK;
+}
+
+/* Of a file with marks and of one without. */
+static void says_what_was_refined(void **state)
+{
+    for (int marked = 0; marked < 2; marked++) {
+        struct synthetic synthetic;
+        struct tt_tracks tracks = make_tracks(&synthetic, &three_labelled, 10);
+        struct tt_track_point points[3 * 10];
+        struct tt_trackfile *file;
+        struct tt_error err;
+
+        (void)state;
+        tracks.source.refined = marked ? marks : NULL;
+        write_to("a.npz", TT_TRACKS_NPZ, &tracks);
+        memset(points, 1, sizeof points);
+        if (tt_trackfile_open(&file, "a.npz", &err) || tt_trackfile_rows(file, 0, 3, points, &err))
+            fail_msg("%s", err.text);
+        assert_int_equal(tt_trackfile_refined(file), marked);
+        for (int i = 0; i < 3 * 10; i++)
+            assert_int_equal(points[i].refined, marked && is_marked(i / 10, i % 10));
+        tt_trackfile_close(file);
+    }
+}
+
 static void orders_members_and_stores_them(void **state)
 {
     struct synthetic synthetic;
@@ -284,6 +323,7 @@ static void orders_members_and_stores_them(void **state)
     int error;
 
     (void)state;
+    tracks.source.refined = marks;
     write_to("a.npz", TT_TRACKS_NPZ, &tracks);
     zip = zip_open("a.npz", ZIP_RDONLY | ZIP_CHECKCONS, &error);
     assert_non_null(zip);
@@ -487,8 +527,9 @@ static void write_patched(enum tt_track_array patched, const char *dictionary, i
                                                 "'<f8', 'fortran_order': False, 'shape': (3,), }",
                                                 "'<i4', 'fortran_order': False, 'shape': (2,), }",
                                                 "'<U2', 'fortran_order': False, 'shape': (), }",
-                                                "'<U4', 'fortran_order': False, 'shape': (2,), }"};
-    static const int64_t bytes[TT_ARRAYS] = {48, 6, 24, 24, 24, 8, 8, 32};
+                                                "'<U4', 'fortran_order': False, 'shape': (2,), }",
+                                                "'|b1', 'fortran_order': False, 'shape': (2, 3), }"};
+    static const int64_t bytes[TT_ARRAYS] = {48, 6, 24, 24, 24, 8, 8, 32, 6};
     int error;
     zip_t *zip = zip_open("a.npz", ZIP_CREATE | ZIP_TRUNCATE, &error);
 
@@ -545,6 +586,8 @@ static void refuses_arrays_that_do_not_fit(void **state)
         {TT_ARRAY_META, "'<U2', 'fortran_order': False, 'shape': (1,), }", -1, "type or shape"},
         {TT_ARRAY_META, "'<U99999999', 'fortran_order': False, 'shape': (), }", -1, "header"},
         {TT_ARRAY_LABELS, "'<U256', 'fortran_order': False, 'shape': (2,), }", 2048, "type or shape"},
+        {TT_ARRAY_REFINED, "'|b1', 'fortran_order': False, 'shape': (2, 4), }", 8, "type or shape"},
+        {TT_ARRAY_REFINED, "'|i1', 'fortran_order': False, 'shape': (2, 3), }", -1, "type or shape"},
     };
     struct tt_error err;
 
@@ -587,6 +630,7 @@ static void notices_changed_bytes(void **state)
     int arrays = 0;
 
     (void)state;
+    tracks.source.refined = marks;
     write_to("good.npz", TT_TRACKS_NPZ, &tracks);
     bytes = read_all("good.npz", &size);
     assert_true(reads_changed(bytes, size));
@@ -639,6 +683,7 @@ int main(int argc, char **argv)
         IN_DIRECTORY(needs_no_more_than_a_block),
         cmocka_unit_test(covers_the_result_with_blocks),
         IN_DIRECTORY(equal_data_gives_equal_bytes),
+        IN_DIRECTORY(says_what_was_refined),
         IN_DIRECTORY(orders_members_and_stores_them),
         IN_DIRECTORY(stitched_tracks_go_to_files),
         IN_DIRECTORY(writes_csv),
