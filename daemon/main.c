@@ -507,19 +507,29 @@ static int parse(int argc, char **argv, struct arguments *arguments)
     return -1;
 }
 
-/* What can be known without starting anything. */
-static int check(const char *path, const struct tt_config *config)
+/* Programs and weights that the configuration needs. */
+static enum tt_status check_installed(const struct tt_config *config, struct tt_error *err)
 {
     static const char *const programs[] = {"tiletrack-worker", "tiletrack-decode"};
     char found[PATH_MAX];
-    struct tt_error err;
     enum tt_status status = TT_OK;
 
     for (int i = 0; !status && i < 2; i++)
-        status = tt_install_program(found, sizeof found, programs[i], &err);
-    if (!status)
-        status = tt_install_model(found, sizeof found, config->tracker.model, &err);
-    if (status) {
+        status = tt_install_program(found, sizeof found, programs[i], err);
+    if (!status && config->output.overlay) {
+        status = tt_install_program(found, sizeof found, "tiletrack-encode", err);
+        if (status)
+            return tt_fail_within(err, "output.overlay: true, but there is nothing that encodes videos");
+    }
+    return status ? status : tt_install_model(found, sizeof found, config->tracker.model, err);
+}
+
+/* What can be known without starting anything. */
+static int check(const char *path, const struct tt_config *config)
+{
+    struct tt_error err;
+
+    if (check_installed(config, &err)) {
         fprintf(stderr, "tiletrackd: %s: %s\n", path, err.text);
         return EXIT_REFUSED;
     }

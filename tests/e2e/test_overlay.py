@@ -627,6 +627,23 @@ class Daemon(DaemonFolder):
         self.assertEqual(done["output_bytes"], sum(daemon.path("tracks", n).stat().st_size for n in daemon.names("tracks")))
         self.assertEqual(len(probe(daemon.path("tracks", "bear.overlay.mp4"))[1]), 4)
 
+    def test_a_missing_encoder_is_said_before(self):
+        daemon = self.real()
+
+        def check():
+            daemon.write_config()
+            return subprocess.run([daemon.bin / "tiletrackd", "--config", daemon.config_path, "--check"],
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+        process = check()
+        self.assertExit(process, 78)
+        self.assertRegex(process.stderr, "output.overlay: true, but .*: tiletrack-encode is not installed; searched")
+        daemon.config["output"]["overlay"] = False
+        self.assertExit(check(), 0)
+        daemon.config["output"]["overlay"] = True
+        daemon.take(BIN / "tiletrack-encode", daemon.bin)
+        self.assertExit(check(), 0)
+
     def test_tracks_are_committed_without_it(self):
         daemon = self.real().start()  # the programs' folder has no encoder
         (daemon.path("incoming") / "bear.mkv").write_bytes(self.video())
