@@ -1,5 +1,6 @@
 """tiletrack export: every format read back by something else: NumPy, csv, json, sqlite3, Blender and COLMAP where they
 are installed, otherwise a reader written from the format's description (docs/FORMATS.md)."""
+import contextlib
 import csv
 import json
 import os
@@ -16,6 +17,7 @@ from daemon_tools import DaemonFolder
 from export_readers import (FRAMES, HEIGHT, LABELS, RATE, WIDTH, curve, from_blender, make_tracks, read_3de,
                             read_after_effects, read_colmap, read_nuke, run_blender_script)
 from programs import BIN, SOURCE, Folder, TILETRACK, main, make_video, moved, run, sanitized
+from waiting import WAIT_S, state_of, wait_for
 
 ALL = ["csv", "csv-wide", "json", "napari", "tapvid", "cotracker", "nuke", "3de", "after-effects", "blender", "colmap"]
 SUFFIX = {"csv": ".tracks.csv", "csv-wide": ".wide.csv", "json": ".tracks.json", "napari": ".napari.csv",
@@ -481,14 +483,34 @@ class Exports(Folder):
             used = [peak_kib(self.folder / name, form, self.folder / "out") for name in ("long.tracks.npz", "longer.tracks.npz")]
             self.assertLess(used[1], used[0] + 6 * 1024, (form, used))
 
+    def written(self):
+        """Bytes of what has no name yet."""
+        sizes = []
+        for path in self.folder.glob(".tt-*.part"):
+            with contextlib.suppress(FileNotFoundError):
+                sizes.append(path.stat().st_size)
+        return sum(sizes)
+
     def test_interrupt_leaves_nothing(self):
-        self.write(make_tracks(tracks=2400, frames=2000, labels=None), "long.tracks.npz")
-        before = self.names()
-        process = subprocess.Popen([TILETRACK, "export", self.folder / "long.tracks.npz", "--to", "json"])
-        while self.names() == before and process.poll() is None:
-            time.sleep(0.01)
+        """In the middle of its work: where the machine let us come too late, with more of it."""
+        for tracks in (1200, 4800, 19200):
+            self.write(make_tracks(tracks=tracks, frames=2000, labels=None), "long.tracks.npz")
+            before = self.names()
+            process = subprocess.Popen([TILETRACK, "export", self.folder / "long.tracks.npz", "--to", "json"])
+            wait_for(lambda: process.poll() is not None or self.written() > 0, "it began to write")
+            process.send_signal(signal.SIGSTOP)
+            wait_for(lambda: state_of(process.pid) in "TZX", "it is stopped")
+            if state_of(process.pid) == "T" and 0 < self.written() < tracks * 2000 * len("[0,0,true,0]"):
+                break
+            process.kill()
+            process.wait()
+            for name in set(self.names()) - set(before):
+                (self.folder / os.fsdecode(name)).unlink()
+        else:
+            self.fail("it was never caught at work")
         process.send_signal(signal.SIGINT)
-        self.assertEqual(process.wait(60), -signal.SIGINT)
+        process.send_signal(signal.SIGCONT)
+        self.assertEqual(process.wait(WAIT_S), -signal.SIGINT)
         self.assertEqual(self.names(), before)
 
 

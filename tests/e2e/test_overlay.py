@@ -7,6 +7,7 @@ import os
 import pathlib
 import pty
 import resource
+import select
 import shutil
 import signal
 import struct
@@ -18,7 +19,8 @@ import numpy as np
 from daemon_tools import DaemonFolder
 from programs import BIN, SOURCE, TILETRACK, Folder, main, make_video, moved, run
 from test_worker import Scripted
-from worker_tools import CANCELLED, INTERRUPTED, OUTPUTS, STAGES, WORKER, wait_for
+from waiting import WAIT_S, is_gone, state_of, wait_for
+from worker_tools import CANCELLED, DEADLINE, INTERRUPTED, OUTPUTS, STAGES, children
 
 COLOURS = np.array([[230, 159, 0], [86, 180, 233], [0, 178, 130], [240, 228, 66]], float)  # of queries 0 to 3
 GREY = 120
@@ -62,17 +64,13 @@ def read(path, width, height):
     return np.frombuffer(raw, np.uint8).reshape(-1, height, width, 3).astype(float)
 
 
-def children(pid, name):
-    """Processes of that name whose parent is pid."""
-    found = []
-    for folder in pathlib.Path("/proc").glob("[0-9]*"):
-        try:
-            stat = (folder / "stat").read_text()
-        except OSError:
-            continue
-        if stat.split("(")[1].split(")")[0] == name[:15] and int(stat.rpartition(")")[2].split()[1]) == pid:
-            found.append(int(folder.name))
-    return found
+def encoder_of(pid):
+    """The tiletrack-encode that a process has started; None: there is none."""
+    for child in children(pid):
+        with contextlib.suppress(OSError):
+            if pathlib.Path(f"/proc/{child}/comm").read_text().strip() == "tiletrack-encode"[:15]:
+                return child
+    return None
 
 
 class Overlays(Folder):
@@ -442,44 +440,59 @@ class Troubles(Overlays):
             self.assertIn(name, process.stderr)
         self.assertFalse((self.folder / "x.mp4").exists())
 
-    def long(self):
-        """Enough frames to catch it at work."""
+    def long(self, seconds=30):
         video = self.folder / "long.mp4"
-        subprocess.run(["ffmpeg", "-v", "error", "-f", "lavfi", "-i", "testsrc2=s=640x480:r=25:d=30", "-c:v", "libx264",
-                        "-preset", "ultrafast", video], check=True)
-        write_tracks(self.folder / "long.tracks.npz", np.full((1, 750, 2), 60.5), size=(640, 480))
+        subprocess.run(["ffmpeg", "-v", "error", "-y", "-f", "lavfi", "-i", f"testsrc2=s=640x480:r=25:d={seconds}", "-c:v",
+                        "libx264", "-preset", "ultrafast", video], check=True)
+        write_tracks(self.folder / "long.tracks.npz", np.full((1, 25 * seconds, 2), 60.5), size=(640, 480))
         return video
 
-    def at_work(self, video):
-        """The running program, and its encoder, which has written something."""
-        process = subprocess.Popen([TILETRACK, "overlay", video], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        end = time.monotonic() + 60
-        while time.monotonic() < end and process.poll() is None:
-            parts = list(self.folder.glob(".tt-*.part"))
-            if any(p.stat().st_size > 10000 for p in parts):
-                return process, children(process.pid, "tiletrack-encode")[0]
-            time.sleep(0.01)
-        self.fail(f"it never began: {process.communicate()}")
+    def is_half_done(self):
+        """Something was written, and the index in front, which comes last, was not."""
+        for path in self.folder.glob(".tt-*.part"):
+            with contextlib.suppress(FileNotFoundError), open(path, "rb") as part:
+                head = part.read(4096)
+                return head != b"" and b"moov" not in head
+        return False
+
+    def at_work(self, *options):
+        """The running program, and its encoder, which was stopped in the middle of its work. Where the machine let us
+        come too late, again with a longer video."""
+        for seconds in (10, 40, 160):
+            process = subprocess.Popen([TILETRACK, "overlay", *options, self.long(seconds)], stdout=subprocess.PIPE,
+                                       stderr=subprocess.PIPE, text=True)
+            wait_for(lambda: process.poll() is not None or self.is_half_done(), "it began to write")
+            encoder = encoder_of(process.pid)
+            if encoder:
+                os.kill(encoder, signal.SIGSTOP)
+                wait_for(lambda: state_of(encoder) in "TZX", "the encoder is stopped")
+                if state_of(encoder) == "T" and self.is_half_done():
+                    return process, encoder
+            process.kill()
+            process.communicate()
+            for part in self.folder.glob(".tt-*.part"):
+                part.unlink()
+        self.fail("it was never caught at work")
 
     def test_an_encoder_that_dies(self):
-        video = self.long()
-        (self.folder / "long.overlay.mp4").write_bytes(b"old")
-        process, encoder = self.at_work(video)
+        output = self.folder / "old.mp4"
+        output.write_bytes(b"old")
+        process, encoder = self.at_work("-o", output)
         status = pathlib.Path(f"/proc/{encoder}/status").read_text()
         self.assertRegex(status, r"Seccomp:\s2\b")
         self.assertRegex(status, r"NoNewPrivs:\s1\b")
         self.assertEqual(sorted(map(int, os.listdir(f"/proc/{encoder}/fd")))[:6], [0, 1, 2, 3, 4, 5])
         os.kill(encoder, signal.SIGKILL)
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=WAIT_S)
         self.assertEqual(process.returncode, 1)
         self.assertIn("SIGKILL", errors)
         self.assertNothingPartial()
-        self.assertEqual((self.folder / "long.overlay.mp4").read_bytes(), b"old")
+        self.assertEqual(output.read_bytes(), b"old")
 
     def test_ctrl_c(self):
-        process, encoder = self.at_work(self.long())
+        process, encoder = self.at_work()
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=60)
+        process.communicate(timeout=WAIT_S)
         self.assertEqual(process.returncode, -signal.SIGINT)
         self.assertEqual(self.names(), [b"long.mp4", b"long.tracks.npz"])
         self.assertFalse(pathlib.Path(f"/proc/{encoder}").exists())
@@ -556,18 +569,35 @@ class Jobs(Overlays):
 
 
 class Workers(Scripted):
-    """The real worker, decoder and encoder, and a backend that tracks in no time: what happens while it draws."""
+    """The real worker, decoder and encoder, and a backend that tracks in no time: what happens while it draws. The encoder
+    stands still before it begins, until it is continued."""
+
+    def setUp(self):
+        super().setUp()
+        programs = self.folder / "programs"
+        for name in ("bin", "lib"):
+            (programs / name).mkdir(parents=True)
+        for name in ("bin/tiletrack-worker", "bin/tiletrack-decode", "lib/tiletrack-scripted.so"):
+            shutil.copy(BIN.parent / name, programs / name)
+        self.worker, encoder = programs / "bin" / "tiletrack-worker", programs / "bin" / "tiletrack-encode"
+        encoder.write_text(f"#!/bin/sh\nkill -STOP $$\nexec {BIN}/tiletrack-encode \"$@\"\n")
+        encoder.chmod(0o755)
+        make_video(self.folder / "video.mkv", moved(100, 1, 1))
 
     def begin(self, **values):
-        video = self.folder / "video"
-        subprocess.run(["ffmpeg", "-v", "error", "-f", "lavfi", "-i", "testsrc2=s=1920x1080:r=25:d=4", "-c:v", "libx264",
-                        "-preset", "ultrafast", "-f", "mp4", video], check=True)
-        w = self.start(program=WORKER)
-        begun = time.monotonic()
-        w.job("j", str(video), self.out(), outputs=2, format1=OUTPUTS[-1], path1=self.out("overlay.mp4"), **values)
-        self.found = []
-        wait_for(lambda: self.found or self.found.extend(children(w.process.pid, "tiletrack-encode")), "an encoder")
-        return w, self.found[0], begun
+        """A job, and its encoder, which stands still; no encoder: the job was over before."""
+        w, ended = self.start(program=self.worker), []
+        w.job("j", str(self.folder / "video.mkv"), self.out(), outputs=2, format1=OUTPUTS[-1],
+              path1=self.out("overlay.mp4"), **values)
+
+        def encoder():
+            while select.select([w.socket], [], [], 0)[0] and not ended:
+                ended.extend(m for m in [w.receive()] if m is None or m["type"] in ("done", "failed"))
+            found = encoder_of(w.process.pid)
+            return found if found and state_of(found) == "T" else None
+
+        found = wait_for(lambda: encoder() or ended, "an encoder that stands still")
+        return w, None if ended else found
 
     def assertTracksAlone(self, w, reason):
         done = w.until("done", "failed")
@@ -576,34 +606,44 @@ class Workers(Scripted):
         self.assertEqual(done["bytes1"], 0)
         warnings = [m["text"] for m in w.seen if m["type"] == "warning"]
         self.assertRegex(warnings[-1], "^no overlay: .*" + reason)
-        self.assertEqual(self.names(), [b"out.npz", b"script", b"video"])
+        self.assertEqual(self.names(), [b"out.npz", b"programs", b"script", b"video.mkv"])
 
     def test_the_encoder_dies(self):
-        w, encoder, _ = self.begin()
+        w, encoder = self.begin()
         os.kill(encoder, signal.SIGKILL)
         self.assertTracksAlone(w, "SIGKILL")
 
     def test_the_encoder_stands_still(self):
-        w, encoder, _ = self.begin(stall_seconds=2)
-        os.kill(encoder, signal.SIGSTOP)
+        w, encoder = self.begin(stall_seconds=2)
         self.assertTracksAlone(w, "stands still")
-        self.assertFalse(pathlib.Path(f"/proc/{encoder}").exists())
+        self.assertTrue(is_gone(encoder))
 
     def test_the_deadline_passes(self):
         """It costs the overlay, not the tracks, which are there."""
-        w, encoder, begun = self.begin(deadline_ms=20000, stall_seconds=60)
-        os.kill(encoder, signal.SIGSTOP)
-        time.sleep(max(0.0, begun + 21 - time.monotonic()))
-        with contextlib.suppress(ProcessLookupError):  # it may have been ended by now
-            os.kill(encoder, signal.SIGCONT)
+        for deadline_ms in (500, 5000, 50000):  # where tracking has taken all of it, a longer one
+            w, encoder = self.begin(deadline_ms=deadline_ms)
+            if encoder:
+                break
+            self.assertFailed(w.seen[-1], INTERRUPTED, "deadline", DEADLINE)
+        self.assertTrue(encoder, "no deadline was long enough")
+        time.sleep(deadline_ms / 1000 + 0.01)  # it is over: the worker counts from the job's arrival, some time ago
+        os.kill(encoder, signal.SIGCONT)
         self.assertTracksAlone(w, "out of time")
         self.assertIn("drawing", {STAGES[m["stage"]] for m in w.seen if m["type"] == "progress"})
 
     def test_the_job_is_cancelled(self):
-        w, _, _ = self.begin()
+        w, encoder = self.begin()
         w.send("cancel", id="j")
         self.assertFailed(w.until("done", "failed"), INTERRUPTED, "cancelled", CANCELLED)
-        self.assertEqual(self.names(), [b"script", b"video"])
+        self.assertTrue(is_gone(encoder))
+        self.assertEqual(self.names(), [b"programs", b"script", b"video.mkv"])
+
+    def test_an_encoder_that_goes_on(self):
+        w, encoder = self.begin()
+        os.kill(encoder, signal.SIGCONT)
+        done = w.until("done", "failed")
+        self.assertEqual((done["type"], done["bytes1"]), ("done", os.path.getsize(self.out("overlay.mp4"))))
+        self.assertEqual(len(probe(self.out("overlay.mp4"))[1]), 100)
 
 
 class Daemon(DaemonFolder):
@@ -621,7 +661,7 @@ class Daemon(DaemonFolder):
         daemon.take(BIN / "tiletrack-encode", daemon.bin)
         daemon.start()
         (daemon.path("incoming") / "bear.mkv").write_bytes(self.video())
-        done = daemon.event("job_done", seconds=120)
+        done = daemon.event("job_done")
         self.assertEqual(done["formats"], "npz, overlay")
         self.assertEqual(daemon.names("tracks"), ["bear.overlay.mp4", "bear.tracks.npz"])
         self.assertEqual(done["output_bytes"], sum(daemon.path("tracks", n).stat().st_size for n in daemon.names("tracks")))
@@ -647,7 +687,7 @@ class Daemon(DaemonFolder):
     def test_tracks_are_committed_without_it(self):
         daemon = self.real().start()  # the programs' folder has no encoder
         (daemon.path("incoming") / "bear.mkv").write_bytes(self.video())
-        done = daemon.event("job_done", seconds=120)
+        done = daemon.event("job_done")
         self.assertEqual((done["formats"], done["missing"], done["outcome"]), ("npz", "overlay", "done"))
         self.assertEqual(daemon.names("tracks"), ["bear.tracks.npz"])
         self.assertEqual(daemon.names("done"), ["bear.mkv"])
