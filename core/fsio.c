@@ -38,6 +38,13 @@ const char *tt_path_name(const char *path)
     return slash ? slash + 1 : path;
 }
 
+char *tt_path_folder(const char *path)
+{
+    const char *name = tt_path_name(path);
+
+    return name == path ? strdup(".") : strndup(path, (size_t)(name - path));
+}
+
 /* The largest cut <= length that does not split a UTF-8 character; length itself where the bytes around it
  * are not UTF-8. length is less than strlen(name). */
 static size_t utf8_cut(const char *name, size_t length)
@@ -114,7 +121,7 @@ static enum tt_status open_target(struct tt_file *file, struct tt_error *err)
     if (name[0] == '\0' || strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
         return tt_fail_errno(err, TT_REFUSE, EISDIR, "'%s'", file->path);
     strcpy(file->name, name);
-    directory = name == file->path ? strdup(".") : strndup(file->path, (size_t)(name - file->path));
+    directory = tt_path_folder(file->path);
     if (!directory)
         return tt_fail_errno(err, TT_RETRY_LATER, ENOMEM, "%s", file->path);
     file->directory_fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);

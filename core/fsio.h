@@ -72,6 +72,10 @@ enum tt_status tt_read_at(int fd, void *bytes, size_t size, int64_t offset, cons
 /* The path's last component; borrows path. */
 const char *tt_path_name(const char *path);
 
+/* What stands before it, with the slash; "." where nothing does. Owned by the caller (free); NULL: no memory.
+ */
+char *tt_path_folder(const char *path);
+
 /* The path of the file that stands for `video` with another suffix: "a/bear.mp4" and ".tracks.npz" give
  * "a/bear.tracks.npz"; with directory "out", "out/bear.tracks.npz" (NULL: beside the video). The stem is the
  * name without its last dot and what follows; a leading dot does not count. Where stem and suffix would be

@@ -393,8 +393,7 @@ static enum tt_status with_spill_directory(struct tt_run *run,
                                                                   struct tt_error *),
                                            struct tt_error *err)
 {
-    const char *output = run->job->output[0].path, *slash = strrchr(output, '/');
-    char *beside = slash ? strndup(output, (size_t)(slash - output) + 1) : strdup(".");
+    char *beside = tt_path_folder(run->job->output[0].path);
     enum tt_status status;
 
     if (!beside)

@@ -71,14 +71,6 @@ static enum tt_status make_meta(char **meta, struct tt_run *run, int64_t frames,
     return *meta ? TT_OK : tt_fail(err, TT_RETRY_LATER, "no memory for the track file's description");
 }
 
-/* The folder of a path, which ends in a slash. Owned by the caller (free); NULL: no memory. */
-static char *folder_of(const char *path)
-{
-    const char *name = tt_path_name(path);
-
-    return name == path ? strdup("./") : strndup(path, (size_t)(name - path));
-}
-
 struct rows { /* of an export: heartbeats between them */
     const struct tt_run *run;
     struct tt_export_source tracks;
@@ -99,26 +91,18 @@ static enum tt_status times(void *user, double *time_s, struct tt_error *err)
     return rows->tracks.times(rows->tracks.user, time_s, err);
 }
 
-static enum tt_status write_export(const struct tt_run *run, struct tt_file *file,
-                                   const struct tt_job_output *output, const struct tt_tracks *tracks,
-                                   struct tt_error *err)
+/* folder: for spilled points */
+static enum tt_status write_export(const struct tt_run *run, struct tt_file *file, enum tt_output format,
+                                   const char *folder, const struct tt_tracks *tracks, struct tt_error *err)
 {
-    char *beside = folder_of(output->path);
-    const char *folder = run->job->temporary_directory ? run->job->temporary_directory : beside;
     struct tt_export_options options = {.spill_folder = folder, .stop = run->job->stop};
     struct rows rows = {run, tt_export_from_tracks(tracks)};
     struct tt_export_source source = rows.tracks;
-    enum tt_status status;
 
-    if (!beside)
-        return tt_fail(err, TT_RETRY_LATER, "no memory");
     source.user = &rows;
     source.row = next_row;
     source.times = times;
-    status = tt_export_write_file(file, tt_export_find(tt_output_names[output->format]), &source, &options,
-                                  NULL, err);
-    free(beside);
-    return status;
+    return tt_export_write_file(file, tt_export_find(tt_output_names[format]), &source, &options, NULL, err);
 }
 
 static enum tt_status drawn(void *user, int64_t frames, int64_t expected, struct tt_error *err)
@@ -133,12 +117,10 @@ static enum tt_status drawn(void *user, int64_t frames, int64_t expected, struct
     return status;
 }
 
-static enum tt_status write_overlay(struct tt_run *run, struct tt_file *file,
-                                    const struct tt_job_output *output, const struct tt_tracks *tracks,
-                                    struct tt_error *err)
+/* folder: for spilled points */
+static enum tt_status write_overlay(struct tt_run *run, struct tt_file *file, const char *folder,
+                                    const struct tt_tracks *tracks, struct tt_error *err)
 {
-    char *beside = folder_of(output->path);
-    const char *folder = run->job->temporary_directory ? run->job->temporary_directory : beside;
     const struct tt_export_source source = tt_export_from_tracks(tracks);
     struct tt_overlay_options options = {.style = TT_OVERLAY_TAILS,
                                          .spill_folder = folder,
@@ -147,15 +129,10 @@ static enum tt_status write_overlay(struct tt_run *run, struct tt_file *file,
                                          .stop = run->job->stop,
                                          .progress = drawn,
                                          .user = run};
-    enum tt_status status;
 
-    if (!beside)
-        return tt_fail(err, TT_RETRY_LATER, "no memory");
     options.encoder.interrupt_fd = run->job->decoder.interrupt_fd;
     options.encoder.stall_seconds = run->job->decoder.stall_seconds;
-    status = tt_overlay_write(file, NULL, run->video_fd, &source, &options, NULL, err);
-    free(beside);
-    return status;
+    return tt_overlay_write(file, NULL, run->video_fd, &source, &options, NULL, err);
 }
 
 /* Whether a job can go on without an output that failed so: an export that these tracks do not have however
@@ -178,11 +155,20 @@ static enum tt_status write_output(struct tt_run *run, struct tt_file *file,
                                    const struct tt_job_output *output, const struct tt_tracks *tracks,
                                    struct tt_error *err)
 {
+    char *beside = tt_path_folder(output->path);
+    const char *folder = run->job->temporary_directory ? run->job->temporary_directory : beside;
+    enum tt_status status;
+
+    if (!beside)
+        return tt_fail(err, TT_RETRY_LATER, "no memory");
     if (output->format < TT_OUTPUT_CSV_WIDE)
-        return tt_tracks_write_file(file, (enum tt_track_format)output->format, tracks, err);
-    if (output->format == TT_OUTPUT_OVERLAY)
-        return write_overlay(run, file, output, tracks, err);
-    return write_export(run, file, output, tracks, err);
+        status = tt_tracks_write_file(file, (enum tt_track_format)output->format, tracks, err);
+    else if (output->format == TT_OUTPUT_OVERLAY)
+        status = write_overlay(run, file, folder, tracks, err);
+    else
+        status = write_export(run, file, output->format, folder, tracks, err);
+    free(beside);
+    return status;
 }
 
 /* An output under its temporary name. alone: no other is there or to come. *file: NULL where the job goes on

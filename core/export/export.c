@@ -328,20 +328,12 @@ enum tt_status tt_export_write_file(struct tt_file *file, const struct tt_export
     return status;
 }
 
-/* Everything of the path before its last component. Owned by the caller (free). */
-static char *folder_of(const char *path)
-{
-    const char *name = tt_path_name(path);
-
-    return name == path ? strdup(".") : strndup(path, (size_t)(name - path));
-}
-
 enum tt_status tt_export_write(const char *path, const struct tt_export_format *format, enum tt_commit mode,
                                const struct tt_export_source *source, const struct tt_export_options *options,
                                struct tt_export_report *report, struct tt_error *err)
 {
     struct tt_export_options complete = *options;
-    char *folder = folder_of(path);
+    char *folder = tt_path_folder(path);
     struct tt_file *file;
     enum tt_status status =
         folder ? tt_file_create(&file, path, err) : tt_fail_errno(err, TT_RETRY_LATER, ENOMEM, "%s", path);

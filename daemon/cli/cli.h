@@ -34,6 +34,12 @@ int cli_usage_error(const struct cli_command *command, const char *format, ...)
 /* Reads a whole number in [least, most]; false: text is no such number. */
 bool cli_parse_int(const char *text, int64_t least, int64_t most, int64_t *value);
 
+/* Reads a real number in [least, most]; false: text is no such number. */
+bool cli_parse_real(const char *text, double least, double most, double *value);
+
+/* Whether two paths lead to one file; those that lead nowhere do where they are equal. */
+bool cli_is_same_file(const char *a, const char *b);
+
 /* A file name for a terminal or a JSON string: control characters and bytes that are no UTF-8 become \\xNN, a
  * backslash becomes two. Owned by the caller (free); NULL: no memory. */
 char *cli_printable(const char *name);

@@ -7,13 +7,11 @@
 
 #include "core/export.h"
 
-#include <errno.h>
 #include <getopt.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 enum { LABELS_MOST = 64 };
 
@@ -101,17 +99,10 @@ static bool parse_rate(const char *text, double *rate)
     return *end == '\0' && isfinite(*rate) && *rate > 0;
 }
 
-static bool parse_confidence(const char *text, float *confidence)
-{
-    char *end;
-
-    *confidence = strtof(text, &end);
-    return end != text && *end == '\0' && *confidence >= 0 && *confidence <= 1;
-}
-
 /* One option; an exit code, or -1 to go on. */
 static int take_option(struct export_options *o, int option, const char *arg, const char *name)
 {
+    double value = 0;
     bool ok = true;
 
     switch (option) {
@@ -136,7 +127,8 @@ static int take_option(struct export_options *o, int option, const char *arg, co
         o->export.only_visible = true;
         break;
     case OPT_MIN_CONFIDENCE:
-        ok = parse_confidence(arg, &o->export.min_confidence);
+        ok = cli_parse_real(arg, 0, 1, &value);
+        o->export.min_confidence = (float)value;
         break;
     case OPT_LABELS:
         if (o->export.label_count == LABELS_MOST)
@@ -230,14 +222,6 @@ static char *default_output(const char *tracks, const char *suffix)
     return path;
 }
 
-static bool is_same_file(const char *a, const char *b)
-{
-    struct stat first, second;
-
-    return stat(a, &first) == 0 && stat(b, &second) == 0 && first.st_dev == second.st_dev &&
-           first.st_ino == second.st_ino;
-}
-
 static void print_summary(const struct export_options *options, const struct tt_export_report *report,
                           const char *input, const char *output)
 {
@@ -284,7 +268,7 @@ static int run(int argc, char **argv)
         fputs("tiletrack export: no memory\n", stderr);
         return EXIT_SOME_FAILED;
     }
-    if (is_same_file(argv[optind], output)) {
+    if (cli_is_same_file(argv[optind], output)) {
         code = cli_usage_error(&cli_export, "the output would overwrite the track file; use -o");
         goto done;
     }

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 static const struct cli_command *const commands[] = {&cli_track,  &cli_submit, &cli_status, &cli_retry,
                                                      &cli_cancel, &cli_check,  &cli_plan,   &cli_selftest,
@@ -58,6 +59,23 @@ bool cli_parse_int(const char *text, int64_t least, int64_t most, int64_t *value
         return false;
     *value = number;
     return true;
+}
+
+bool cli_parse_real(const char *text, double least, double most, double *value)
+{
+    char *end;
+
+    *value = strtod(text, &end);
+    return end != text && *end == '\0' && *value >= least && *value <= most;
+}
+
+bool cli_is_same_file(const char *a, const char *b)
+{
+    struct stat first, second;
+
+    if (stat(a, &first) == 0 && stat(b, &second) == 0)
+        return first.st_dev == second.st_dev && first.st_ino == second.st_ino;
+    return strcmp(a, b) == 0;
 }
 
 char *cli_printable(const char *name)

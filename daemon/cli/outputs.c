@@ -4,6 +4,7 @@
  * still collides is refused, so that no result overwrites another.
  */
 #include "daemon/cli/outputs.h"
+#include "daemon/cli/cli.h"
 
 #include "core/fsio.h"
 
@@ -19,16 +20,6 @@ static bool is_directory(const char *path)
     struct stat status;
 
     return stat(path, &status) == 0 && S_ISDIR(status.st_mode);
-}
-
-/* Both names are in place and mean one file. Paths that do not exist are the same when they are equal. */
-static bool same_file(const char *a, const char *b)
-{
-    struct stat first, second;
-
-    if (stat(a, &first) == 0 && stat(b, &second) == 0)
-        return first.st_dev == second.st_dev && first.st_ino == second.st_ino;
-    return strcmp(a, b) == 0;
 }
 
 static enum tt_status make_directory(const char *path, struct tt_error *err)
@@ -88,10 +79,10 @@ static enum tt_status check_collisions(const struct cli_outputs *outputs, char *
         if (is_directory(path))
             return tt_fail(err, TT_REFUSE, "output %s is a directory", path);
         for (int v = 0; v < outputs->videos; v++)
-            if (same_file(path, videos[v]))
+            if (cli_is_same_file(path, videos[v]))
                 return tt_fail(err, TT_REFUSE, "output %s would overwrite a video", path);
         for (int j = 0; j < i; j++)
-            if (same_file(path, outputs->path[j]))
+            if (cli_is_same_file(path, outputs->path[j]))
                 return tt_fail(err, TT_REFUSE,
                                "%s and %s would both be written to %s; use -o with separate runs",
                                videos[j / outputs->formats], videos[i / outputs->formats], path);

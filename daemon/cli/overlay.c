@@ -9,11 +9,9 @@
 #include "core/overlay.h"
 
 #include <getopt.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 enum { LABELS_MOST = 64 };
@@ -81,14 +79,6 @@ static const char help[] =
     "\n"
     "Exit status: 0 written, 1 failed, 2 the command line is wrong.\n";
 
-static bool parse_real(const char *text, double least, double most, double *value)
-{
-    char *end;
-
-    *value = strtod(text, &end);
-    return end != text && *end == '\0' && *value >= least && *value <= most;
-}
-
 static bool parse_style(const char *name, enum tt_overlay_style *style)
 {
     for (int i = 0; i < TT_OVERLAY_STYLES; i++)
@@ -123,10 +113,10 @@ static int take_option(struct overlay_options *o, int option, const char *arg, c
         ok = parse_style(arg, &o->overlay.style);
         break;
     case OPT_TAIL:
-        ok = parse_real(arg, 0.001, 3600, &o->overlay.tail_s);
+        ok = cli_parse_real(arg, 0.001, 3600, &o->overlay.tail_s);
         break;
     case OPT_MIN_CONFIDENCE:
-        ok = parse_real(arg, 0, 1, &value);
+        ok = cli_parse_real(arg, 0, 1, &value);
         o->overlay.min_confidence = (float)value;
         break;
     case OPT_LABELS:
@@ -175,15 +165,6 @@ static int parse_options(struct overlay_options *options, int argc, char **argv)
 
 /* --- paths --- */
 
-static bool is_same_file(const char *a, const char *b)
-{
-    struct stat first, second;
-
-    if (stat(a, &first) == 0 && stat(b, &second) == 0)
-        return first.st_dev == second.st_dev && first.st_ino == second.st_ino;
-    return strcmp(a, b) == 0;
-}
-
 /* All paths, owned; NULL where there is none. */
 struct paths {
     char *tracks, *output, *sheet, *folder; /* folder: for spilled points */
@@ -191,8 +172,7 @@ struct paths {
 
 static char *default_output(const char *video, const char *tracks)
 {
-    const char *name = tt_path_name(tracks);
-    char *folder = name == tracks ? strdup(".") : strndup(tracks, (size_t)(name - tracks));
+    char *folder = tt_path_folder(tracks);
     char *path = folder ? tt_path_sibling(video, folder, ".overlay.mp4") : NULL;
 
     free(folder);
@@ -202,8 +182,6 @@ static char *default_output(const char *video, const char *tracks)
 /* False: no memory. */
 static bool make_paths(struct paths *paths, const struct overlay_options *options)
 {
-    const char *written, *name;
-
     paths->tracks =
         options->tracks ? strdup(options->tracks) : tt_path_sibling(options->video, NULL, ".tracks.npz");
     if (!paths->tracks)
@@ -216,9 +194,7 @@ static bool make_paths(struct paths *paths, const struct overlay_options *option
         paths->output = default_output(options->video, paths->tracks);
     if ((options->output || !options->sheet) && !paths->output)
         return false;
-    written = paths->output ? paths->output : paths->sheet;
-    name = tt_path_name(written);
-    paths->folder = name == written ? strdup(".") : strndup(written, (size_t)(name - written));
+    paths->folder = tt_path_folder(paths->output ? paths->output : paths->sheet);
     return paths->folder != NULL;
 }
 
@@ -236,12 +212,12 @@ static int check_paths(const struct paths *paths, const char *video)
     const char *const written[] = {paths->output, paths->sheet};
 
     for (int i = 0; i < 2; i++) {
-        if (written[i] && is_same_file(written[i], video))
+        if (written[i] && cli_is_same_file(written[i], video))
             return cli_usage_error(&cli_overlay, "the output would overwrite the video; use -o");
-        if (written[i] && is_same_file(written[i], paths->tracks))
+        if (written[i] && cli_is_same_file(written[i], paths->tracks))
             return cli_usage_error(&cli_overlay, "the output would overwrite the track file; use -o");
     }
-    if (paths->output && paths->sheet && is_same_file(paths->output, paths->sheet))
+    if (paths->output && paths->sheet && cli_is_same_file(paths->output, paths->sheet))
         return cli_usage_error(&cli_overlay, "-o and --sheet name the same file");
     return -1;
 }

@@ -349,6 +349,14 @@ static void names_siblings(void **state)
     expect_sibling("-v\n.mp4", NULL, ".x", "-v\n.x");
     assert_string_equal(tt_path_name("a/b.mp4"), "b.mp4");
     assert_string_equal(tt_path_name("b.mp4"), "b.mp4");
+    for (int i = 0; i < 4; i++) {
+        static const char *const paths[4][2] = {
+            {"a/b.mp4", "a/"}, {"b.mp4", "."}, {"/b", "/"}, {"a/b/", "a/b/"}};
+        char *folder = tt_path_folder(paths[i][0]);
+
+        assert_string_equal(folder, paths[i][1]);
+        free(folder);
+    }
 }
 
 static void cuts_stems_that_leave_no_room(void **state)
