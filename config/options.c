@@ -113,7 +113,8 @@ const struct tt_option tt_options[] = {
      .initial = "[npz]", .flags = DIRECTORY,
      .help =
          "The formats of the result: one file for each, whose names differ in their ending only. The first "
-         "three are track files; the others are written as `tiletrack export` writes them, without options."},
+         "three are track files; the others are written as `tiletrack export` writes them, without options; "
+         "one that cannot hold a video's tracks is left out, and a warning says why."},
     {OPTION(BOOL, output.overlay), .initial = "false", .flags = DIRECTORY,
      .help = "Whether a video with the tracks drawn into it is written as well, as `tiletrack overlay` makes "
              "it. Where "
