@@ -19,7 +19,13 @@
 namespace
 {
 
-enum { WARPS = 4, COLUMNS = 56, AREA = 49, ROW = TT_K_VOLUME_ROW_F16 };
+enum {
+    WARPS = 4,
+    COLUMNS = 56,
+    AREA = 49,
+    ROW = TT_K_VOLUME_ROW_F16,
+    BLOCKS = 264 /* that a large device holds: two a multiprocessor */
+};
 
 /* Where channel c (even) and the next go within their 32, so that a lane's 16 bytes are four pairs of k. */
 __device__ __forceinline__ int permuted(int c)
@@ -143,7 +149,11 @@ template <bool K16>
 cudaError_t launch(const __half *grid, const float *support, const float *state, __half *volume, int queries,
                    int frames, int row, int size, int channels, float scale, cudaStream_t stream)
 {
-    const int run = queries < 128 ? 12 : 24; /* frames of a block: few blocks load a query's support again */
+    /* frames of a block, whole turns of its warps: few blocks load a query's support again, but so many that
+     * those of a small tile fill a large device once */
+    const int few = queries < 128 ? 12 : 24,
+              filled = max(4, min(24, (queries * frames / BLOCKS + 4) / 4 * 4));
+    const int run = K16 ? filled : few;
     const dim3 blocks(queries, tt_div_up(frames, run));
     if (channels == 64)
         correlate<K16, 64>

@@ -219,13 +219,15 @@ int tt_gpu_initialise(struct tt_gpu *gpu, int queries, int frames)
 int tt_gpu_each_volume(struct tt_gpu *gpu, int queries, int frames,
                        int (*encode)(struct tt_gpu *gpu, int level, int first, int queries, int frames))
 {
+    const int parts = (queries + gpu->volume_tile - 1) / gpu->volume_tile;
     int error = 0;
 
-    for (int q = 0; q < queries && !error; q += gpu->volume_tile) {
+    for (int i = 0; i < TT_LEVELS * parts && !error; i++) {
+        int level = gpu->points_first ? i % TT_LEVELS : i / parts;
+        int q = (gpu->points_first ? i / TT_LEVELS : i % parts) * gpu->volume_tile;
         int n = queries - q < gpu->volume_tile ? queries - q : gpu->volume_tile;
 
-        for (int level = 0; level < TT_LEVELS && !error; level++)
-            error = encode(gpu, level, q, n, frames);
+        error = encode(gpu, level, q, n, frames);
     }
     return error;
 }

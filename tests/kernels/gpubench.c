@@ -1,7 +1,7 @@
 /* tests/kernels/gpubench.c: one clip on the device, from its pixels to its tracks.
  *
  *     gpubench WEIGHTS [fp16|fp32] [--queries N] [--tile QUERIES,FRAMES] [--runs N] [--range] [--no-graphs]
- *              [--windows]
+ *              [--windows] [--volumes QUERIES] [--points-first]
  *
  * WEIGHTS: a file, or "small:SEED" or "base:SEED" for weights from the formula. The clip (47 frames of the
  * formula's) lies on the device, query points are a grid in the first frame. Prints one JSON object: medians
@@ -9,7 +9,8 @@
  * context; the plan's tiles. --range: warms up, then runs once between cudaProfilerStart and
  * cudaProfilerStop, for ncu's range replay; no times. --windows: instead, whole windows by the backend's
  * table, clips and supports in pageable memory, new frames in every window: windows a second, each brought
- * before the one before it is tracked, and each only afterwards.
+ * before the one before it is tracked, and each only afterwards. --volumes: volumes of at most so many query
+ * points at a time, no more than the plan says; --points-first: all levels of them before the next.
  */
 #include "core/formula.h"
 #include "cuda/backend.h"
@@ -28,7 +29,7 @@ enum { MOST_RUNS = 101 };
 struct bench {
     const char *weights;
     struct tt_backend_options options;
-    int queries, runs, range, no_graphs, windows, volume_queries;
+    int queries, runs, range, no_graphs, windows, volume_queries, points_first;
     struct tt_gpu *gpu;
     uint8_t *rgb; /* on the device, as the following */
     int *frame;
@@ -75,6 +76,10 @@ static int parse(struct bench *b, int argc, char **argv)
             b->windows = 1;
         else if (!strcmp(argv[i], "--no-graphs"))
             b->no_graphs = 1;
+        else if (!strcmp(argv[i], "--points-first"))
+            b->points_first = 1;
+        else if (!strcmp(argv[i], "--volumes") && ++i)
+            b->volume_queries = atoi(value);
         else if (!strcmp(argv[i], "--queries") && ++i)
             b->queries = atoi(value);
         else if (!strcmp(argv[i], "--runs") && ++i)
@@ -84,7 +89,7 @@ static int parse(struct bench *b, int argc, char **argv)
         else
             return 0;
     }
-    return argc > 1 && b->queries > 0 && b->runs > 0 && b->runs <= MOST_RUNS;
+    return argc > 1 && b->queries > 0 && b->volume_queries >= 0 && b->runs > 0 && b->runs <= MOST_RUNS;
 }
 
 static struct tt_weights *open_weights(const char *name, void **formula)
@@ -205,11 +210,12 @@ static void measure(struct bench *b, struct tt_backend *backend, size_t taken)
         return;
     }
     printf("{\"size\": \"%s\", \"precision\": \"%s\", \"path\": \"%s\", \"queries\": %d, \"tile\": [%d, %d], "
+           "\"volumes\": %d, "
            "\"features_ms\": %.3f, \"estimate_ms\": %.3f, \"refine_ms\": %.3f, \"all_ms\": %.3f, "
            "\"device_bytes\": %zu, \"planned_bytes\": %lld}\n",
            b->gpu->shape->name, b->options.precision == TT_FP16 ? "fp16" : "fp32",
            b->options.arch ? b->options.arch : "native", b->queries, plan->tile.queries, plan->tile.frames,
-           (double)median((const float(*)[4])ms + 2, b->runs, 0),
+           b->volume_queries, (double)median((const float(*)[4])ms + 2, b->runs, 0),
            (double)median((const float(*)[4])ms + 2, b->runs, 1),
            (double)median((const float(*)[4])ms + 2, b->runs, 2),
            (double)median((const float(*)[4])ms + 2, b->runs, 3), taken, (long long)plan->memory_bytes);
@@ -295,11 +301,12 @@ int main(int argc, char **argv)
     size_t before, after, total;
     struct tt_error err;
     void *formula;
+    int planned;
 
     if (!parse(&b, argc, argv)) {
         fprintf(stderr,
                 "usage: gpubench WEIGHTS [fp16|fp32] [--queries N] [--tile QUERIES,FRAMES] [--runs N] "
-                "[--range] [--no-graphs] [--windows]\n");
+                "[--range] [--no-graphs] [--windows] [--volumes QUERIES] [--points-first]\n");
         return 2;
     }
     weights = open_weights(b.weights, &formula);
@@ -308,7 +315,10 @@ int main(int argc, char **argv)
     must(tt_backend_cuda.open(&backend, &b.options, weights, &err), &err);
     check(cudaMemGetInfo(&after, &total), "memory");
     b.gpu = tt_cuda_gpu(backend);
-    b.volume_queries = tt_backend_cuda.plan(backend)->volume_queries;
+    planned = tt_backend_cuda.plan(backend)->volume_queries;
+    if (!b.volume_queries || b.volume_queries > planned)
+        b.volume_queries = planned;
+    b.gpu->points_first = b.points_first;
     b.gpu->no_graphs = b.no_graphs;
     make_inputs(&b);
     if (b.windows)
