@@ -9,8 +9,7 @@
 #ifndef TT_CUDA_EMBED_CORRELATION_F16_CUH
 #define TT_CUDA_EMBED_CORRELATION_F16_CUH
 
-#include "cuda/kernels.h"
-#include "cuda/tile_f16.cuh"
+#include "cuda/patch_f16.cuh"
 
 namespace
 {
@@ -19,32 +18,11 @@ enum {
     WARPS = 8,
     TILES = 3, /* of eight frames */
     FRAMES = 8 * TILES,
-    SIDE = 7,
     AHEAD = 4,                    /* pieces of 32 channels that are loaded before they are needed */
     LINE = 144,                   /* of a frame's 64 products */
     COLUMN = FRAMES * LINE + 16,  /* of a neighbourhood position */
     VOLUME_BYTES = FRAMES * 1024, /* seven columns; later the second convolution's operands */
 };
-
-/* A lane's 16 bytes of a pixel in three frames. */
-struct pixels {
-    uint4 v[TILES];
-};
-
-/* Three frames' patches: the next 16 bytes of this lane's column and channels to load, of the nearest pixel
- * that lies in the frame; bit 9·frame + y: whether row y lies in it; bilinear weights as operands, zero for
- * columns outside. */
-struct patch {
-    const __half *at[TILES];
-    unsigned rows;
-    uint32_t weight[TILES][2];
-};
-
-/* Bytes of a row of the support: eight of them lie in different banks. */
-__device__ __forceinline__ int pitch(int channels)
-{
-    return 2 * channels + 16;
-}
 
 /* The support's position that row r stands for: unit r / 16 is encoder position (px, py); its first eight
  * elements fall under taps that all units have, in the order of tt_pack_embed_f16. */
@@ -80,48 +58,6 @@ __device__ __forceinline__ void load_support(unsigned char *to, const float *sup
     }
 }
 
-__device__ __forceinline__ void place(patch &p, const struct tt_k_embed_level &l, const float *state,
-                                      int first, int frames)
-{
-    const int g = threadIdx.x % 32 / 4, q = threadIdx.x % 4, size = l.size;
-    p.rows = 0;
-#pragma unroll
-    for (int j = 0; j < TILES; j++) {
-        const int f = min(first + j, frames - 1);
-        const float x = state[f * 4] * l.scale - 0.5f, y = state[f * 4 + 1] * l.scale - 0.5f;
-        const float floor_x = floorf(x), floor_y = floorf(y), fx = x - floor_x, fy = y - floor_y;
-        const int x0 = (int)fminf(fmaxf(floor_x, -20.0f), (float)size + 20.0f) - 3;
-        const int y0 = (int)fminf(fmaxf(floor_y, -20.0f), (float)size + 20.0f) - 3;
-#pragma unroll
-        for (int r = 0; r < 8; r++)
-            p.rows |= (unsigned)((unsigned)(y0 + r) < (unsigned)size) << (9 * j + r);
-        const int column = min(max(x0 + g, 0), size - 1), row = min(max(y0, 0), size - 1);
-        p.at[j] = (const __half *)l.grid + (((ptrdiff_t)f * size + row) * size + column) * l.channels + q * 8;
-        /* row of the matrix: pixel 2q, 2q + 1; column: position g */
-        const bool in0 = g < SIDE && (unsigned)(x0 + 2 * q) < (unsigned)size,
-                   in1 = g < SIDE && (unsigned)(x0 + 2 * q + 1) < (unsigned)size;
-        const float w0 = !in0 ? 0.0f : 2 * q == g ? 1.0f - fx : 2 * q == g + 1 ? fx : 0.0f;
-        const float w1 = !in1 ? 0.0f : 2 * q + 1 == g ? 1.0f - fx : 2 * q == g ? fx : 0.0f;
-        p.weight[j][0] = tt_pack((1.0f - fy) * w0, (1.0f - fy) * w1);
-        p.weight[j][1] = tt_pack(fy * w0, fy * w1);
-    }
-}
-
-__device__ __forceinline__ void load(pixels &b, const patch &p, int skip)
-{
-#pragma unroll
-    for (int j = 0; j < TILES; j++)
-        b.v[j] = *reinterpret_cast<const uint4 *>(p.at[j] + skip);
-}
-
-/* By so many channels; with `row`, so many more where both rows y and y + 1 lie in the frame. */
-__device__ __forceinline__ void advance(patch &p, int by, int row, int y)
-{
-#pragma unroll
-    for (int j = 0; j < TILES; j++)
-        p.at[j] += by + ((p.rows >> (9 * j + y) & 3) == 3 ? row : 0);
-}
-
 /* A step of k of the four units. address: of this lane's row of unit 0; unit: bytes. */
 __device__ __forceinline__ void load(uint32_t (&a)[4][4], uint32_t address, int unit)
 {
@@ -132,8 +68,8 @@ __device__ __forceinline__ void load(uint32_t (&a)[4][4], uint32_t address, int 
 
 /* 32 channels of the products. a: their first step, then that at `next`. */
 template <bool K16>
-__device__ __forceinline__ void multiply(float (&acc)[4][TILES][4], uint32_t (&a)[4][4], const pixels &b,
-                                         uint32_t address, uint32_t next, int unit)
+__device__ __forceinline__ void multiply(float (&acc)[4][TILES][4], uint32_t (&a)[4][4],
+                                         const pixels<TILES> &b, uint32_t address, uint32_t next, int unit)
 {
     uint32_t second[4][4];
     load(second, address + 32, unit);
@@ -153,9 +89,9 @@ __device__ __forceinline__ void multiply(float (&acc)[4][TILES][4], uint32_t (&a
 /* N pieces of 32 channels of row y, `last` if its last. b: they, then the next N; a: their first step of k,
  * then that at `next`. */
 template <bool K16, int N>
-__device__ __forceinline__ void pieces(float (&acc)[4][TILES][4], uint32_t (&a)[4][4], pixels (&b)[AHEAD],
-                                       patch &p, int channels, int size, uint32_t address, uint32_t next,
-                                       bool last, int y)
+__device__ __forceinline__ void pieces(float (&acc)[4][TILES][4], uint32_t (&a)[4][4],
+                                       pixels<TILES> (&b)[AHEAD], patch<TILES> &p, int channels, int size,
+                                       uint32_t address, uint32_t next, bool last, int y)
 {
     const int unit = 16 * pitch(channels);
     advance(p, last ? 32 * N - channels : 32 * N, last ? size * channels : 0, y);
@@ -169,8 +105,8 @@ __device__ __forceinline__ void pieces(float (&acc)[4][TILES][4], uint32_t (&a)[
 
 /* Row y of the products as halves; b: its first channels, then those of row y + 1. */
 template <bool K16>
-__device__ __forceinline__ void products(uint32_t (&row)[TILES][4][2], pixels (&b)[AHEAD], patch &p,
-                                         int channels, int size, uint32_t address, int y)
+__device__ __forceinline__ void products(uint32_t (&row)[TILES][4][2], pixels<TILES> (&b)[AHEAD],
+                                         patch<TILES> &p, int channels, int size, uint32_t address, int y)
 {
     float acc[4][TILES][4] = {};
     uint32_t a[4][4];
@@ -199,7 +135,7 @@ __device__ __forceinline__ void products(uint32_t (&row)[TILES][4][2], pixels (&
  * and 2 are stored once more, behind the windows: an eighth of the direct convolution's steps less. */
 template <bool K16>
 __device__ __forceinline__ void blend(unsigned char *to, const uint32_t (&above)[TILES][4][2],
-                                      const uint32_t (&below)[TILES][4][2], const patch &p, int y)
+                                      const uint32_t (&below)[TILES][4][2], const patch<TILES> &p, int y)
 {
     const int g = threadIdx.x % 32 / 4, q = threadIdx.x % 4;
 #pragma unroll

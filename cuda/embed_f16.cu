@@ -32,9 +32,9 @@ template <bool K16> __global__ void __launch_bounds__(32 * WARPS, 1) embed(const
     const int orientation = warp / 4, px = warp / 2 % 2, half = warp % 2;
     float *scalars = reinterpret_cast<float *>(shared + VOLUME_BYTES);
     unsigned char *support = shared + VOLUME_BYTES + SCALARS * 4;
-    patch p;
+    patch<TILES> p;
     place(p, l, e.state + (size_t)query * e.frames * 4, first + warp * TILES, e.frames);
-    pixels b[AHEAD];
+    pixels<TILES> b[AHEAD];
 #pragma unroll
     for (int i = 0; i < AHEAD; i++)
         if (i < 2 || l.channels > 64)

@@ -231,6 +231,24 @@ struct tt_k_embed_f16 {
 };
 int tt_k_embed_f16(const struct tt_k_embed_f16 *embed, enum tt_k_mma mma, void *stream);
 
+/* The same of base (embed_base_f16.cu). */
+struct tt_k_embed_base_level {
+    const uint16_t *grid;
+    const float *support;
+    const uint16_t *weight[2];         /* of each orientation, packed by tt_pack_embed_base_f16 */
+    const uint16_t *weight2, *weight3; /* [9·64][128], [4·128][128] (tap, channel), by tt_pack_left_f16 */
+    const float *bias[3], *gamma[3], *beta[3]; /* [64], [128], [128] */
+    uint16_t *out;
+    int size, channels;
+    float scale;
+};
+struct tt_k_embed_base_f16 {
+    struct tt_k_embed_base_level level[TT_K_EMBED_LEVELS];
+    const float *state;
+    int levels, queries, frames, row, out_row;
+};
+int tt_k_embed_base_f16(const struct tt_k_embed_base_f16 *embed, enum tt_k_mma mma, void *stream);
+
 /* Base's encoder of one level (encoder_base_f16.cu): 3×3 stride 2, 3×3 stride 2, 2×2, each with group norm
  * and ReLU. */
 struct tt_k_encode_base_f16 {

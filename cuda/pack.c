@@ -189,6 +189,42 @@ void tt_pack_embed_f16(uint16_t *packed, const float *weight, int orientation)
         }
 }
 
+/* Eight rows k of 64 output channels as left operands: of the four quarters of channels two words a lane,
+ * `words` words from one lane's to the next. channel: of the first row, `rows` of them there are. */
+static void pack_eight(uint16_t *packed, const float *weight, int channel, int rows, int tap, int words)
+{
+    for (int o = 0; o < 64; o++)
+        for (int k = 0; k < 8; k++) {
+            const int lane = o % 8 * 4 + k / 2, second = o % 16 / 8;
+            packed[(((size_t)(o / 16) * 32 + lane) * words + second) * 2 + k % 2] =
+                k < rows ? tt_half_from_float(weight[((size_t)o * 49 + channel + k) * 9 + tap]) : 0;
+        }
+}
+
+void tt_pack_embed_base_f16(uint16_t *packed, const float *weight, int orientation)
+{
+    float matrix[16 * 64];
+    if (orientation) { /* of a row of seven input channels the middle taps and zeros, then the outer taps */
+        static const int taps[10] = {3, 4, 5, -1, 0, 1, 2, 6, 7, 8};
+        for (int y = 0; y < 7; y++)
+            for (int i = 0; i < 10; i++)
+                pack_eight(packed + (y * 5 + i / 2) * 1024 + i % 2 * 4, weight, y * 7, taps[i] < 0 ? 0 : 7,
+                           taps[i], 4);
+        return;
+    }
+    for (int ky = 0; ky < 3; ky++) { /* three steps of three taps; the 49th channel of three taps */
+        for (int step = 0; step < 3; step++)
+            for (int kx = 0; kx < 3; kx++, packed += 1024) {
+                for (int k = 0; k < 16; k++)
+                    for (int o = 0; o < 64; o++)
+                        matrix[k * 64 + o] = weight[((size_t)o * 49 + step * 16 + k) * 9 + ky * 3 + kx];
+                tt_pack_left_f16(packed, matrix, 16, 64);
+            }
+        for (int kx = 0; kx < 3; kx++, packed += 512)
+            pack_eight(packed, weight, 48, 1, ky * 3 + kx, 2);
+    }
+}
+
 int tt_pack_stem_f16(uint16_t *packed, const float *weight)
 {
     enum { K = 176 };

@@ -37,6 +37,11 @@ int tt_pack_encoder_base_f16(uint16_t *packed, const float *weight, int orientat
 enum { TT_EMBED_HALFS_0 = 25 * 3584, TT_EMBED_HALFS_1 = 7 * 19 * 1024 };
 void tt_pack_embed_f16(uint16_t *packed, const float *weight, int orientation);
 
+/* weight [64][49][3][3] of base's first encoder convolution, for an orientation, as embed_base_f16.cu reads
+ * it. packed: out, as many halfs as the enumeration says. */
+enum { TT_EMBED_BASE_HALFS_0 = 3 * 10752, TT_EMBED_BASE_HALFS_1 = 7 * 5 * 1024 };
+void tt_pack_embed_base_f16(uint16_t *packed, const float *weight, int orientation);
+
 /* weight [7][7][3][64] of the first convolution, scaled by 2/255. packed: out, 176·64. Returns 0, or -1
  * without memory. */
 int tt_pack_stem_f16(uint16_t *packed, const float *weight);

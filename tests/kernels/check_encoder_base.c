@@ -1,4 +1,5 @@
-/* tests/kernels/check_encoder_base.c: base's correlation encoder on tensor cores against plain C. */
+/* tests/kernels/check_encoder_base.c: base's correlation encoder, and its embeddings without volumes in
+ * memory, on tensor cores against plain C. */
 #include "tests/kernels/checks.h"
 #include "tests/kernels/kern.h"
 #include "tests/kernels/reference.h"
@@ -64,6 +65,23 @@ static const uint16_t *packed_left(const float *w, int out, int in, int taps)
     return kern_upload(packed, n * 2);
 }
 
+/* bias, gamma, beta: the same on the device. */
+static void random_encoder(struct encoder *w, const float *bias[CONVS], const float *gamma[CONVS],
+                           const float *beta[CONVS])
+{
+    for (int i = 0; i < CONVS; i++) {
+        const struct ref_conv *s = &shapes[i];
+        const size_t n = (size_t)s->out_c * s->in_c * s->kernel * s->kernel;
+        float *weight = kern_random(n, 1.0f / sqrtf((float)(s->in_c * s->kernel * s->kernel)));
+        kern_to_half(weight, n);
+        w->weight[i] = weight, w->bias[i] = kern_random((size_t)s->out_c, 0.5f);
+        w->gamma[i] = kern_random((size_t)s->out_c, 1.0f), w->beta[i] = kern_random((size_t)s->out_c, 0.5f);
+        bias[i] = kern_upload(w->bias[i], sizeof(float) * s->out_c);
+        gamma[i] = kern_upload(w->gamma[i], sizeof(float) * s->out_c);
+        beta[i] = kern_upload(w->beta[i], sizeof(float) * s->out_c);
+    }
+}
+
 static void check_rows(int rows, enum tt_k_mma mma)
 {
     const int patches = 2 * rows;
@@ -72,17 +90,7 @@ static void check_rows(int rows, enum tt_k_mma mma)
     uint16_t *v_h = kern_to_half(v, (size_t)patches * 49 * ROW), *packed = kern_zeros(9 * 64 * 64 * 2);
     struct encoder w;
     struct tt_k_encode_base_f16 e = {.rows = rows, .out_row = OUT_ROW};
-    for (int i = 0; i < CONVS; i++) {
-        const struct ref_conv *s = &shapes[i];
-        const size_t n = (size_t)s->out_c * s->in_c * s->kernel * s->kernel;
-        float *weight = kern_random(n, 1.0f / sqrtf((float)(s->in_c * s->kernel * s->kernel)));
-        kern_to_half(weight, n);
-        w.weight[i] = weight, w.bias[i] = kern_random((size_t)s->out_c, 0.5f);
-        w.gamma[i] = kern_random((size_t)s->out_c, 1.0f), w.beta[i] = kern_random((size_t)s->out_c, 0.5f);
-        e.bias[i] = kern_upload(w.bias[i], sizeof(float) * s->out_c);
-        e.gamma[i] = kern_upload(w.gamma[i], sizeof(float) * s->out_c);
-        e.beta[i] = kern_upload(w.beta[i], sizeof(float) * s->out_c);
-    }
+    random_encoder(&w, e.bias, e.gamma, e.beta);
     for (int i = 0; i < patches * 49 * ROW; i++) {
         const int p = i / (49 * ROW), channel = position(p / rows, i % ROW);
         if (channel < 0)
@@ -118,4 +126,127 @@ void check_encode_base_f16(enum tt_k_mma mma)
 {
     check_rows(47, mma);
     check_rows(3, mma);
+}
+
+/* ---- correlation and encoder in one kernel ---- */
+
+/* A level's inputs; embeddings of all queries and frames go to want + column. */
+static void embed_level(struct tt_k_embed_base_level *level, double *want, int column, int size, int channels,
+                        const float *state, int queries, int frames, int row, int out_row)
+{
+    const int n = queries * frames;
+    const size_t grid_n = (size_t)frames * size * size * channels;
+    const float amplitude = sqrtf(3.0f / (float)channels); /* features of about length one */
+    float *grid = kern_random(grid_n, amplitude), *support = kern_random((size_t)queries * row, amplitude);
+    const uint16_t *grid_h = kern_to_half(grid, grid_n);
+    struct encoder w;
+
+    *level = (struct tt_k_embed_base_level){.grid = kern_upload(grid_h, grid_n * 2),
+                                            .support = kern_upload(support, sizeof(float) * queries * row),
+                                            .size = size,
+                                            .channels = channels,
+                                            .scale = (float)size / 256.0f};
+    kern_to_half(support, (size_t)queries * row);
+    random_encoder(&w, level->bias, level->gamma, level->beta);
+    double one[49 * 49], *reference = kern_zeros(sizeof(double) * 2 * n * 128);
+    float *volume = kern_zeros(sizeof(float) * 2 * n * 49 * 49);
+    for (int i = 0; i < n; i++) {
+        ref_correlate(one, grid + (size_t)(i % frames) * size * size * channels,
+                      support + (size_t)(i / frames) * row, (double)state[4 * i] * size / 256.0,
+                      (double)state[4 * i + 1] * size / 256.0, size, channels);
+        for (int a = 0; a < 49; a++)
+            for (int b = 0; b < 49; b++) {
+                volume[((size_t)i * 49 + a) * 49 + b] = (float)one[a * 49 + b];
+                volume[((size_t)(n + i) * 49 + b) * 49 + a] = (float)one[a * 49 + b];
+            }
+    }
+    encode_reference(reference, volume, &w, 2 * n);
+    for (int i = 0; i < 2 * n; i++)
+        for (int c = 0; c < 128; c++)
+            want[(size_t)(i % n) * out_row + column + i / n * 128 + c] = reference[(size_t)i * 128 + c];
+    for (int o = 0; o < 2; o++) {
+        const size_t bytes = sizeof(uint16_t) * (o ? TT_EMBED_BASE_HALFS_1 : TT_EMBED_BASE_HALFS_0);
+        uint16_t *packed = kern_zeros(bytes);
+        tt_pack_embed_base_f16(packed, w.weight[0], o);
+        level->weight[o] = kern_upload(packed, bytes);
+    }
+    level->weight2 = packed_left(w.weight[1], 128, 64, 9);
+    level->weight3 = packed_left(w.weight[2], 128, 128, 4);
+}
+
+/* Each query point by itself, its first frames and then the others. out: as whole's first level's. */
+static int embed_in_parts(const struct tt_k_embed_base_f16 *whole, uint16_t *out, enum tt_k_mma mma)
+{
+    const int first = whole->frames / 3 + 1;
+    int error = 0;
+
+    for (int i = 0; i < 2 * whole->queries && !error; i++) {
+        const int from = i % 2 * first, item = i / 2 * whole->frames + from;
+        struct tt_k_embed_base_f16 e = *whole;
+        e.state += (size_t)item * 4, e.queries = 1, e.frames = i % 2 ? whole->frames - first : first;
+        for (int k = 0; k < e.levels; k++) {
+            struct tt_k_embed_base_level *l = &e.level[k];
+            l->grid += (size_t)from * l->size * l->size * l->channels;
+            l->support += (size_t)(i / 2) * e.row;
+            l->out = out + (l->out - whole->level[0].out) + (size_t)item * e.out_row;
+        }
+        if (e.frames)
+            error = tt_k_embed_base_f16(&e, mma, NULL);
+    }
+    return error;
+}
+
+static void check_embed_shape(int queries, int frames, int levels, enum tt_k_mma mma)
+{
+    enum { COLUMN = 2, EMBED_ROW = COLUMN + 3 * 256 + 4, ROW_FLOATS = 49 * 256 + 8 };
+    static const int sizes[] = {32, 64, 128}, channels[] = {256, 128, 64};
+    const int n = queries * frames;
+    float *state = kern_random((size_t)n * 4, 140.0f); /* some beyond the border */
+    const float fixed[] = {0, 0, 256, 256, 0, 255.9f, 300, -40, 128, 128, 2, 130, -3000, 1e9f};
+    for (int i = 0; i < n; i++)
+        for (int k = 0; k < 2; k++)
+            state[4 * i + k] = 2 * i + k < 14 ? fixed[2 * i + k] : state[4 * i + k] + 128.0f;
+    float *before = kern_random((size_t)n * EMBED_ROW, 1.0f);
+    const uint16_t *before_h = kern_to_half(before, (size_t)n * EMBED_ROW);
+    double *want = kern_zeros(sizeof(double) * n * EMBED_ROW);
+    for (int i = 0; i < n * EMBED_ROW; i++)
+        want[i] = before[i];
+    struct kern_out out = kern_output(sizeof(uint16_t) * n * EMBED_ROW, before_h);
+    struct tt_k_embed_base_f16 e = {.state = kern_upload(state, sizeof(float) * n * 4),
+                                    .levels = levels,
+                                    .queries = queries,
+                                    .frames = frames,
+                                    .row = ROW_FLOATS,
+                                    .out_row = EMBED_ROW};
+    for (int i = 0; i < levels; i++) {
+        const int at = i + 3 - levels;
+        embed_level(&e.level[i], want, COLUMN + i * 256, sizes[at], channels[at], state, queries, frames,
+                    ROW_FLOATS, EMBED_ROW);
+        e.level[i].out = (uint16_t *)out.device + COLUMN + i * 256;
+    }
+    KERN_RUN(out, tt_k_embed_base_f16(&e, mma, NULL));
+    kern_verdict(&out, want, (size_t)n * EMBED_ROW, 1, 1e-3, 1e-2,
+                 "embed_base_f16 k%d %d queries %d frames %d levels", mma == TT_MMA_K16 ? 16 : 8, queries,
+                 frames, levels);
+    struct kern_out parts = kern_output(sizeof(uint16_t) * n * EMBED_ROW, before_h);
+    KERN_RUN(parts, embed_in_parts(&e, (uint16_t *)parts.device + COLUMN, mma));
+    kern_same(&parts, &out, "embed_base_f16 in parts");
+    e.level[0].channels = 96;
+    kern_refused(tt_k_embed_base_f16(&e, mma, NULL), "embed_base_f16 of 96 channels");
+    kern_free_all();
+}
+
+/* Few, for the emulator; all the rest of the shapes. */
+void check_embed_base_small_f16(enum tt_k_mma mma)
+{
+    check_embed_shape(1, 11, 1, mma);
+    check_embed_shape(2, 17, 2, mma);
+}
+
+void check_embed_base_f16(enum tt_k_mma mma)
+{
+    check_embed_shape(3, 29, 3, mma);
+    check_embed_shape(2, 47, 3, mma);
+    check_embed_shape(5, 3, 1, mma);
+    check_embed_shape(1, 16, 2, mma);
 }

@@ -34,6 +34,7 @@ int main(int argc, char **argv)
         check_correlate_f16(k ? TT_MMA_K16 : TT_MMA_K8);
         check_embed_f16(k ? TT_MMA_K16 : TT_MMA_K8);
         check_encode_base_f16(k ? TT_MMA_K16 : TT_MMA_K8);
+        check_embed_base_f16(k ? TT_MMA_K16 : TT_MMA_K8);
     }
     printf("%d passed, %d failed\n", kern_passed(), kern_failed());
     return kern_failed() != 0;

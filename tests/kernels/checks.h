@@ -23,5 +23,7 @@ void check_correlate_f16(enum tt_k_mma mma);
 void check_embed_f16(enum tt_k_mma mma);
 void check_embed_small_f16(enum tt_k_mma mma);
 void check_encode_base_f16(enum tt_k_mma mma);
+void check_embed_base_f16(enum tt_k_mma mma);
+void check_embed_base_small_f16(enum tt_k_mma mma);
 
 #endif

@@ -51,6 +51,8 @@ void kern_take(struct kern_out *out, int run);
  * the root mean square of want. NaN fails. The name is printf-formatted. */
 void kern_verdict(struct kern_out *out, const double *want, size_t n, int half, double relative, double worst,
                   const char *name, ...) __attribute__((format(printf, 7, 8)));
+/* Prints one line and counts: both outputs have the same bits. */
+void kern_same(const struct kern_out *a, const struct kern_out *b, const char *name);
 /* Prints one line and counts: the call must have returned an error. */
 void kern_refused(int status, const char *name);
 int kern_passed(void);
