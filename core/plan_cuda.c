@@ -5,8 +5,8 @@
  * points: whole waves of the mixer's blocks, since a wave that is half full takes as long as one), and no
  * larger than the goal for the working set allows: 600 MB, of which the features of a clip take 172 (FP16) or
  * 345 (FP32). frames:         what a convolution reads and writes, two maps of 128×128×64 queries:        the
- * residual stream and the hidden layer of the mixer volume_queries: the 4D correlation volumes of one level,
- * both orientations How many blocks a multiprocessor holds follows from its shared memory.
+ * residual stream and the hidden layer of the mixer volume_queries: FP32's 4D correlation volumes of one
+ * level, both orientations How many blocks a multiprocessor holds follows from its shared memory.
  *
  * What is counted: operations that the model asks for (multiply-adds are two; taps in the padding are left
  * out); bytes that pass between multiprocessors and L2, every halo and every block of columns anew. They are
@@ -35,20 +35,21 @@ enum { T4_SHARED = 64 << 10 };
 /* What depends on the precision. A device with no more shared memory than a T4 runs a T4's path, whose
  * convolutions take smaller chunks. */
 struct kind {
-    int value;                        /* bytes of an activation */
-    int conv_shared[2];               /* shared memory of a convolution's block: a T4's path, native */
-    int conv_blocks;                  /* that registers allow */
-    int small_map_blocks;             /* of one frame's 32×32×256 output */
-    int volume_shared, volume_blocks; /* of the kernel with fewest blocks: correlation; FP32: encoder */
-    double blocks_per_query;          /* of that kernel, at 47 frames */
-    int volume_row;                   /* values in a row of 49 */
-    int least_shared;                 /* what the largest block takes */
+    int value;            /* bytes of an activation */
+    int conv_shared[2];   /* shared memory of a convolution's block: a T4's path, native */
+    int conv_blocks;      /* that registers allow */
+    int small_map_blocks; /* of one frame's 32×32×256 output */
+    int least_shared;     /* what the largest block takes */
 };
 
 static const struct kind kinds[] = {
-    [TT_FP32] = {4, {25088, 25088}, 3, 32, 25088, 3, 2 * TT_CLIP_FRAMES / 32.0, 56, 60480},
-    [TT_FP16] = {2, {27968, 50432}, 2, 16, 29568, 2, 2, 64, 64632},
+    [TT_FP32] = {4, {25088, 25088}, 3, 32, 60480},
+    [TT_FP16] = {2, {27968, 50432}, 2, 16, T4_SHARED},
 };
+
+/* The 4D volumes of FP32 and the kernel with fewest blocks that works on them, the encoder. */
+enum { VOLUME_ROW = 56, VOLUME_SHARED = 25088, VOLUME_BLOCKS = 3 };
+#define VOLUME_BLOCKS_PER_QUERY (2 * TT_CLIP_FRAMES / 32.0)
 
 static const struct kind *kind_of(const struct tt_plan *plan)
 {
@@ -63,17 +64,15 @@ static int64_t features_bytes(const struct tt_plan *plan)
     return (int64_t)kind_of(plan)->value * TT_CLIP_FRAMES * TT_FEATURE_FLOATS + TT_CLIP_BYTES;
 }
 
-/* Small's embeddings are made in FP16 without volumes in memory. */
-static int has_volumes(const struct tt_plan *plan, const struct tt_model_shape *shape)
+/* In FP16 embeddings are made without volumes in memory. */
+static int has_volumes(const struct tt_plan *plan)
 {
-    return plan->precision == TT_FP32 || shape->encoder_convs == 3;
+    return plan->precision == TT_FP32;
 }
 
-static int64_t volume_bytes(const struct tt_plan *plan) /* of one query point and level */
+static int64_t volume_bytes(void) /* of one query point and level */
 {
-    const struct kind *k = kind_of(plan);
-
-    return (int64_t)2 * TT_CLIP_FRAMES * TT_SUPPORT_AREA * k->volume_row * k->value;
+    return (int64_t)2 * TT_CLIP_FRAMES * TT_SUPPORT_AREA * VOLUME_ROW * 4;
 }
 
 /* The mixer's residual stream and what its layers hand on, of one query point: queries, keys and values in
@@ -103,16 +102,16 @@ static int64_t weight_bytes(const struct tt_plan *plan, const struct tt_model_sh
                                              TT_LEVELS * tt_plan_encoder_weights(shape)));
 }
 
-/* Of one query point while volumes exist, in FP32 with the encoder's maps and norms. */
+/* Of one query point while volumes exist, with the encoder's maps and norms. */
 static int64_t volume_scratch(const struct tt_plan *plan, const struct tt_model_shape *shape)
 {
     int64_t maps = 2 * 128;
 
-    if (!has_volumes(plan, shape))
+    if (!has_volumes(plan))
         return 0;
     for (int i = 0; i < shape->encoder_convs; i++)
         maps += shape->encoder[i].out_size * shape->encoder[i].out_size * shape->encoder[i].out_channels;
-    return volume_bytes(plan) + (plan->precision == TT_FP32 ? 4 * 2 * TT_CLIP_FRAMES * maps : 0);
+    return volume_bytes() + 4 * 2 * TT_CLIP_FRAMES * maps;
 }
 
 /* As cuda/network.c lays it out: weights, features, and a region that the backbone and a tile of query points
@@ -159,8 +158,8 @@ static void choose(struct tt_plan *plan, const struct tt_model_shape *shape, str
     const int64_t wave = larger((int64_t)plan->device.units * PRODUCT_ROWS / TT_CLIP_FRAMES, 1);
     int64_t queries = larger(cache / hidden_bytes(plan, shape), wave);
     int64_t volumes =
-        larger(cache / volume_bytes(plan),
-               (int64_t)((double)slots(plan, k->volume_shared, k->volume_blocks) / k->blocks_per_query));
+        larger(cache / volume_bytes(),
+               (int64_t)((double)slots(plan, VOLUME_SHARED, VOLUME_BLOCKS) / VOLUME_BLOCKS_PER_QUERY));
 
     plan->tile.frames = wanted.frames ? tt_plan_between(wanted.frames, 1, TT_CLIP_FRAMES)
                                       : even(TT_CLIP_FRAMES, larger(frames, 1));
@@ -175,7 +174,7 @@ static void choose(struct tt_plan *plan, const struct tt_model_shape *shape, str
     volumes =
         larger(plan->tile.queries / larger(volumes, 1), 1); /* now: parts of a tile, none of them small */
     plan->volume_queries =
-        has_volumes(plan, shape) ? (int)((plan->tile.queries + volumes - 1) / volumes) : plan->tile.queries;
+        has_volumes(plan) ? (int)((plan->tile.queries + volumes - 1) / volumes) : plan->tile.queries;
 }
 
 /* Volumes of a tile that somebody asked for take what is left, where that is less. */
@@ -210,7 +209,7 @@ static void fit(struct tt_plan *plan, const struct tt_model_shape *shape, struct
         if (memory(&less, shape) > goal && !wanted.frames &&
             plan->tile.frames > 1) /* not the queries' fault */
             plan->tile.frames--;
-        else if (has_volumes(plan, shape) && plan->volume_queries > least_volumes(plan, shape))
+        else if (has_volumes(plan) && plan->volume_queries > least_volumes(plan, shape))
             plan->volume_queries--;
         else if (!wanted.queries && plan->tile.queries > plan->volume_queries)
             plan->tile.queries--;
@@ -222,7 +221,7 @@ static void fit(struct tt_plan *plan, const struct tt_model_shape *shape, struct
             break;
     }
     plan->volume_queries =
-        has_volumes(plan, shape) ? even(plan->tile.queries, plan->volume_queries) : plan->tile.queries;
+        has_volumes(plan) ? even(plan->tile.queries, plan->volume_queries) : plan->tile.queries;
     if (!wanted.frames)
         plan->tile.frames = even(TT_CLIP_FRAMES, plan->tile.frames);
 }
@@ -319,10 +318,12 @@ static void count_backbone(const struct counting *c)
         }
 }
 
-/* Correlation and encoder in one kernel of all levels: a block takes a query point, a level and 24 frames. */
+/* Correlation and encoder in one kernel of all levels: a block takes a query point, a level and 24 frames
+ * (base: 16), and the point's support each time. */
 static void count_embed(const struct counting *c, double passes)
 {
     const double l2 = (double)c->plan->device.l2_bytes, rows = passes * c->plan->frames;
+    const double blocks = ceil((double)c->plan->frames / (c->shape->encoder_convs == 3 ? 16 : 24));
     double values = 0, bytes = 0;
 
     for (int level = 0; level < TT_LEVELS; level++) {
@@ -331,7 +332,7 @@ static void count_embed(const struct counting *c, double passes)
 
         values += TT_PATCH_AREA * TT_SUPPORT_AREA * (double)s->channels;
         bytes += map > l2 ? rows * TT_PATCH_AREA * s->channels * 2 : passes / c->plan->tile.queries * map;
-        bytes += passes * 2 * TT_SUPPORT_AREA * s->channels * 4.0;
+        bytes += passes * blocks * TT_SUPPORT_AREA * s->channels * 4.0;
     }
     count(c, TT_STAGE_CORRELATION, passes / c->plan->tile.queries,
           rows * 2 * (values + TT_LEVELS * tt_plan_encoder_flop(c->shape)), 1e18,
@@ -342,11 +343,11 @@ static void count_correlation(const struct counting *c, double passes)
 {
     const struct kind *k = kind_of(c->plan);
     const double l2 = (double)c->plan->device.l2_bytes, rows = passes * c->plan->frames;
-    const double volume = (double)volume_bytes(c->plan) / TT_CLIP_FRAMES;
-    const int spilled = c->plan->volume_queries * (double)volume_bytes(c->plan) > l2;
+    const double volume = (double)volume_bytes() / TT_CLIP_FRAMES;
+    const int spilled = c->plan->volume_queries * (double)volume_bytes() > l2;
     const double parts = passes / c->plan->volume_queries;
 
-    if (!has_volumes(c->plan, c->shape)) {
+    if (!has_volumes(c->plan)) {
         count_embed(c, passes);
         return;
     }

@@ -237,25 +237,21 @@ static void load_backbone(struct loader *l, struct tt_gpu_weights *w)
 static void load_encoder_f16(struct loader *l, struct tt_gpu_encoder_conv *e, const struct tt_encoder_conv *c,
                              int first, const char *name)
 {
-    int taps = c->kernel * c->kernel, in = first ? TT_K_VOLUME_ROW_F16 : c->in_channels,
-        out = c->out_channels;
+    static const size_t of_small[2] = {TT_EMBED_HALFS_0, TT_EMBED_HALFS_1},
+                        of_base[2] = {TT_EMBED_BASE_HALFS_0, TT_EMBED_BASE_HALFS_1};
+    int taps = c->kernel * c->kernel, in = c->in_channels, out = c->out_channels, is_small = c->kernel == 5;
     size_t n = (size_t)taps * (size_t)(in * out);
-    const size_t small[2] = {TT_EMBED_HALFS_0, TT_EMBED_HALFS_1};
-    int is_small = first && c->kernel == 5;
     void *host[2] = {NULL, NULL};
     float *w = NULL;
 
     for (int o = 0; o < 1 + first; o++)
-        e->weight[o] = reserve_packed(l, is_small ? small[o] : n, &host[o]);
+        e->weight[o] = reserve_packed(l, !first ? n : is_small ? of_small[o] : of_base[o], &host[o]);
     if (!host[0] || l->status)
         return;
     if (first) {
-        w = read_tensor(l, (int64_t)taps * out * c->in_channels, name);
+        w = read_tensor(l, (int64_t)taps * out * in, name);
         for (int o = 0; o < 2 && w; o++)
-            if (is_small)
-                tt_pack_embed_f16(host[o], w, o);
-            else
-                check_memory(l, tt_pack_encoder_base_f16(host[o], w, o));
+            (is_small ? tt_pack_embed_f16 : tt_pack_embed_base_f16)(host[o], w, o);
     } else {
         w = calloc(n, sizeof *w);
         check_memory(l, !w);

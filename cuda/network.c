@@ -105,7 +105,7 @@ void tt_gpu_layout(struct tt_gpu *gpu)
 {
     const size_t value = gpu->network->value, features = layout_features(gpu, value);
     const size_t backbone = layout_backbone(gpu, features, value);
-    const size_t track = layout_track(gpu, features, value, gpu->network->volume_row(gpu));
+    const size_t track = layout_track(gpu, features, value, gpu->network->volume_row);
 
     gpu->work_bytes = backbone > track ? backbone : track;
 }

@@ -4,11 +4,10 @@
 
 #include "cuda/gpu.h"
 
-/* All functions but volume_row queue work and return a cudaError_t. rows: of query points and frames. */
+/* All functions queue work and return a cudaError_t. rows: of query points and frames. */
 struct tt_gpu_network {
-    size_t value; /* bytes of an activation */
-    /* Values in a row of the 4D volumes; 0 where there are none in memory. */
-    int (*volume_row)(const struct tt_gpu *gpu);
+    size_t value;   /* bytes of an activation */
+    int volume_row; /* values in a row of the 4D volumes; 0 where there are none in memory */
     /* backbone.x from frame `first` on of backbone.rgb. *chunks: out, parts of the sums of x in
      * backbone.partial, where the precision keeps them. */
     int (*stem)(struct tt_gpu *gpu, int first, int frames, int *chunks);

@@ -1,22 +1,11 @@
 /* cuda/network_f16.c: the launches of the network in FP16.
  *
- * Activations, features and correlation volumes are FP16; sums, norms, softmax, the mixer's residual stream,
- * positions and logits FP32. Instance norm statistics come from the convolution that writes a tensor, a
- * block's projection is part of its second convolution. Fails as kernels.h says: the first error ends a
- * launch's work and is returned as it is.
+ * Activations and features are FP16, correlation volumes never in memory; sums, norms, softmax, the mixer's
+ * residual stream, positions and logits FP32. Instance norm statistics come from the convolution that writes
+ * a tensor, a block's projection is part of its second convolution. Fails as kernels.h says: the first error
+ * ends a launch's work and is returned as it is.
  */
 #include "cuda/network.h"
-
-/* Small's encoder makes embeddings without volumes in memory. */
-static int is_small(const struct tt_gpu *gpu)
-{
-    return gpu->shape->encoder_convs == 2;
-}
-
-static int volume_row(const struct tt_gpu *gpu)
-{
-    return is_small(gpu) ? 0 : TT_K_VOLUME_ROW_F16;
-}
 
 /* ---- backbone ---- */
 
@@ -89,36 +78,11 @@ static int cost(struct tt_gpu *gpu, const struct tt_k_cost *c)
 
 /* ---- refinement ---- */
 
-/* Base: correlation embeddings of `queries` query points from number `first` on, at one level. */
-static int encode(struct tt_gpu *gpu, int level, int first, int queries, int frames)
-{
-    struct tt_gpu_track *t = &gpu->track;
-    const struct tt_level_shape *s = &tt_level_shapes[level];
-    const struct tt_gpu_encoder_conv *w = gpu->weights.encoder[level];
-    const struct tt_k_encode_base_f16 e = {
-        .volume = t->volume,
-        .weight = {w[0].weight[0], w[0].weight[1]},
-        .weight2 = w[1].weight[0],
-        .weight3 = w[2].weight[0],
-        .bias = {w[0].bias, w[1].bias, w[2].bias},
-        .gamma = {w[0].norm.gamma, w[1].norm.gamma, w[2].norm.gamma},
-        .beta = {w[0].norm.beta, w[1].norm.beta, w[2].norm.beta},
-        .out = (uint16_t *)t->tokens + (size_t)first * frames * TT_K_TOKEN + 2 + level * TT_LEVEL_EMBEDDING,
-        .rows = queries * frames,
-        .out_row = TT_K_TOKEN};
-    int error = tt_k_correlate_f16(
-        gpu->features[level], t->supports + (size_t)first * TT_SUPPORT_FLOATS + tt_gpu_support_offset(level),
-        t->state + (size_t)first * frames * 4, t->volume, queries, frames, TT_SUPPORT_FLOATS, s->size,
-        s->channels, (float)s->size / TT_CLIP_SIZE, gpu->mma, gpu->stream);
+/* the longest first, so that the device's last blocks are short */
+static const int embed_order[TT_LEVELS] = {TT_LOWRES, TT_HIRES, TT_HIGHEST};
 
-    return error ? error : tt_k_encode_base_f16(&e, gpu->mma, gpu->stream);
-}
-
-/* Small: of all query points and levels; no volume in memory. */
 static int embed_small(struct tt_gpu *gpu, int queries, int frames)
 {
-    /* the longest first, so that the device's last blocks are short */
-    static const int order[TT_LEVELS] = {TT_LOWRES, TT_HIRES, TT_HIGHEST};
     struct tt_gpu_track *t = &gpu->track;
     struct tt_k_embed_f16 e = {.state = t->state,
                                .levels = TT_LEVELS,
@@ -128,7 +92,7 @@ static int embed_small(struct tt_gpu *gpu, int queries, int frames)
                                .out_row = TT_K_TOKEN};
 
     for (int i = 0; i < TT_LEVELS; i++) {
-        int level = order[i];
+        int level = embed_order[i];
         const struct tt_level_shape *s = &tt_level_shapes[level];
         const struct tt_gpu_encoder_conv *w = gpu->weights.encoder[level];
 
@@ -147,10 +111,43 @@ static int embed_small(struct tt_gpu *gpu, int queries, int frames)
     return tt_k_embed_f16(&e, gpu->mma, gpu->stream);
 }
 
+static int embed_base(struct tt_gpu *gpu, int queries, int frames)
+{
+    struct tt_gpu_track *t = &gpu->track;
+    struct tt_k_embed_base_f16 e = {.state = t->state,
+                                    .levels = TT_LEVELS,
+                                    .queries = queries,
+                                    .frames = frames,
+                                    .row = TT_SUPPORT_FLOATS,
+                                    .out_row = TT_K_TOKEN};
+
+    for (int i = 0; i < TT_LEVELS; i++) {
+        int level = embed_order[i];
+        const struct tt_level_shape *s = &tt_level_shapes[level];
+        const struct tt_gpu_encoder_conv *w = gpu->weights.encoder[level];
+
+        e.level[i] =
+            (struct tt_k_embed_base_level){.grid = gpu->features[level],
+                                           .support = t->supports + tt_gpu_support_offset(level),
+                                           .weight = {w[0].weight[0], w[0].weight[1]},
+                                           .weight2 = w[1].weight[0],
+                                           .weight3 = w[2].weight[0],
+                                           .bias = {w[0].bias, w[1].bias, w[2].bias},
+                                           .gamma = {w[0].norm.gamma, w[1].norm.gamma, w[2].norm.gamma},
+                                           .beta = {w[0].norm.beta, w[1].norm.beta, w[2].norm.beta},
+                                           .out = (uint16_t *)t->tokens + 2 + level * TT_LEVEL_EMBEDDING,
+                                           .size = s->size,
+                                           .channels = s->channels,
+                                           .scale = (float)s->size / TT_CLIP_SIZE};
+    }
+    return tt_k_embed_base_f16(&e, gpu->mma, gpu->stream);
+}
+
+/* Correlation embeddings of all query points and levels; no volume in memory. */
 static int embed(struct tt_gpu *gpu, int queries, int frames)
 {
-    return is_small(gpu) ? embed_small(gpu, queries, frames)
-                         : tt_gpu_each_volume(gpu, queries, frames, encode);
+    return gpu->shape->encoder_convs == 2 ? embed_small(gpu, queries, frames)
+                                          : embed_base(gpu, queries, frames);
 }
 
 static int tokens(struct tt_gpu *gpu, int queries, int frames)
@@ -210,7 +207,6 @@ static int layer(struct tt_gpu *gpu, const struct tt_gpu_layer *w, int queries, 
 
 const struct tt_gpu_network tt_gpu_network_f16 = {
     .value = sizeof(uint16_t),
-    .volume_row = volume_row,
     .stem = stem,
     .block = block,
     .l2 = l2,

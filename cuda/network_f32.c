@@ -4,12 +4,6 @@
  */
 #include "cuda/network.h"
 
-static int volume_row(const struct tt_gpu *gpu)
-{
-    (void)gpu;
-    return TT_K_VOLUME_ROW;
-}
-
 /* ---- backbone ---- */
 
 static int stem(struct tt_gpu *gpu, int first, int frames, int *chunks)
@@ -192,7 +186,7 @@ static int layer(struct tt_gpu *gpu, const struct tt_gpu_layer *w, int queries, 
 
 const struct tt_gpu_network tt_gpu_network_f32 = {
     .value = sizeof(float),
-    .volume_row = volume_row,
+    .volume_row = TT_K_VOLUME_ROW,
     .stem = stem,
     .block = block,
     .l2 = l2,

@@ -188,6 +188,33 @@ static void keeps_cuda_memory_within_the_goal(void **state)
     }
 }
 
+/* In FP16 no volume is in memory, in either size: what correlation and encoder move are features, supports
+ * and embeddings, of which base's blocks of 16 frames read supports three times a clip, small's of 24 twice.
+ */
+static void keeps_cuda_volumes_on_the_chip(void **state)
+{
+    static const char *const names[] = {"t4", "a100", "h200"};
+    const double supports = 4.0 * 256 * 49 * (64 + 128 + 256) * 4; /* of four refinements, read once each */
+    struct tt_device device;
+    struct tt_error err;
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        struct tt_plan small, base;
+        double more;
+
+        assert_int_equal(tt_device_describe(&device, names[i], &err), TT_OK);
+        assert_int_equal(tt_plan_make(&small, &tt_model_small, &device, TT_FP16, any, 256, 47, &err), TT_OK);
+        assert_int_equal(tt_plan_make(&base, &tt_model_base, &device, TT_FP16, small.tile, 256, 47, &err),
+                         TT_OK);
+        assert_int_equal(base.volume_queries, base.tile.queries);
+        assert_true(base.stage_bytes[TT_STAGE_ENCODER] == 0 && base.stage_flop[TT_STAGE_ENCODER] == 0);
+        assert_true(base.stage_flop[TT_STAGE_CORRELATION] > small.stage_flop[TT_STAGE_CORRELATION]);
+        more = base.stage_bytes[TT_STAGE_CORRELATION] - small.stage_bytes[TT_STAGE_CORRELATION];
+        assert_true(fabs(more - supports) < 1e-6 * supports);
+    }
+}
+
 static void refuses_cuda_tiles_that_cannot_fit(void **state)
 {
     struct tt_tile wanted = {4096, 47}, named = {0, 0};
@@ -322,6 +349,7 @@ int main(void)
         cmocka_unit_test(plans_cuda_from_l2_and_shared_memory),
         cmocka_unit_test(tiles_cuda_evenly),
         cmocka_unit_test(keeps_cuda_memory_within_the_goal),
+        cmocka_unit_test(keeps_cuda_volumes_on_the_chip),
         cmocka_unit_test(refuses_cuda_tiles_that_cannot_fit),
         cmocka_unit_test(ranks_traffic_by_frame_tile),
         cmocka_unit_test(counts_cuda_operations),
