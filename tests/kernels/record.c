@@ -305,6 +305,13 @@ static const struct {
     {"14tt_k_embed_f16", BEHIND(tt_k_embed_f16, level[1].scale), offsetof(struct tt_k_embed_f16, level[2])},
     {"14tt_k_embed_f16", BEHIND(tt_k_embed_f16, level[2].scale), offsetof(struct tt_k_embed_f16, state)},
     {"14tt_k_embed_f16", BEHIND(tt_k_embed_f16, out_row), sizeof(struct tt_k_embed_f16)},
+    {"19tt_k_embed_base_f16", BEHIND(tt_k_embed_base_f16, level[0].scale),
+     offsetof(struct tt_k_embed_base_f16, level[1])},
+    {"19tt_k_embed_base_f16", BEHIND(tt_k_embed_base_f16, level[1].scale),
+     offsetof(struct tt_k_embed_base_f16, level[2])},
+    {"19tt_k_embed_base_f16", BEHIND(tt_k_embed_base_f16, level[2].scale),
+     offsetof(struct tt_k_embed_base_f16, state)},
+    {"19tt_k_embed_base_f16", BEHIND(tt_k_embed_base_f16, out_row), sizeof(struct tt_k_embed_base_f16)},
 };
 
 static int is_hole(const char *kernel, int at)
