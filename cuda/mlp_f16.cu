@@ -2,12 +2,13 @@
  *   h += gelu(layer_norm(h) · up + bias) · down + bias, the hidden layer four times as wide.
  *
  * The hidden layer never leaves the multiprocessor. A block takes 48 rows, two blocks a multiprocessor: their
- * normed values lie in shared memory; the accumulators of the result, 8·N columns a warp (32 at width 256, 64
- * at 384), begin with bias and residual and stay in registers. The hidden layer is made 16 columns a warp at
- * a time, goes through GELU to shared memory as FP16, and is multiplied into the result by all warps; two
- * barriers a turn, while the other block multiplies. Shared memory: 38,400 and 47,616 bytes. Weights are
- * fetched ahead across the barriers. Sums run along k in order, beginning with the bias, and the residual
- * (mixer_f16.cuh).
+ * normed values lie in shared memory; the accumulators of the result, 8·N columns a warp, begin with bias and
+ * residual and stay in registers. The hidden layer is made 8·U columns a warp at a time, goes through GELU to
+ * shared memory as FP16, and is multiplied into the result by all warps; two barriers a turn, while the other
+ * block multiplies. At width 384 N is 8 and U 2. At 256 natively 8 and 4: 68 passes of L1 and shared memory
+ * for 48 products instead of the 104 of N 4 and U 2, which a T4 takes: it has room for one block, of eight
+ * warps then. Shared memory: 38,400 and 47,616 bytes. Weights are fetched ahead across the barriers. Sums run
+ * along k in order, beginning with the bias, and the residual (mixer_f16.cuh).
  */
 #include "cuda/kernels.h"
 #include "cuda/mixer_f16.cuh"
@@ -15,13 +16,14 @@
 namespace
 {
 
-template <int WIDTH, int TILES, int N> struct shape {
+/* U: eights of hidden columns that a warp makes in a turn. */
+template <int WIDTH, int TILES, int N, int U> struct shape {
     enum {
         NW = WIDTH / (8 * N), /* warps */
         THREADS = NW * 32,
         ROWS = 16 * TILES,
         HIDDEN = 4 * WIDTH,
-        TURN = 16 * NW, /* hidden columns of a turn */
+        TURN = 8 * U * NW, /* hidden columns of a turn */
         LINE = 2 * WIDTH + 16,
         HIDDEN_LINE = 2 * TURN + 16,
         NORMED = ROWS * LINE,
@@ -29,25 +31,25 @@ template <int WIDTH, int TILES, int N> struct shape {
     };
 };
 
-/* 16 hidden columns to this warp's part of the lines. */
-template <int TILES>
-__device__ __forceinline__ void put_hidden(unsigned char *hidden, const float (&c)[TILES][2][4], int line)
+/* 8·U hidden columns to this warp's part of the lines. */
+template <int TILES, int U>
+__device__ __forceinline__ void put_hidden(unsigned char *hidden, const float (&c)[TILES][U][4], int line)
 {
 #pragma unroll
     for (int i = 0; i < TILES; i++)
 #pragma unroll
-        for (int j = 0; j < 2; j++)
+        for (int j = 0; j < U; j++)
 #pragma unroll
             for (int r = 0; r < 2; r++)
                 *reinterpret_cast<uint32_t *>(hidden + (i * 16 + r * 8) * line + j * 16) =
                     tt_pack(c[i][j][2 * r], c[i][j][2 * r + 1]);
 }
 
-template <bool K16, int WIDTH, int TILES, int N>
-__global__ void __launch_bounds__(shape<WIDTH, TILES, N>::THREADS, !K16 && WIDTH == 384 ? 1 : 2)
+template <bool K16, int WIDTH, int TILES, int N, int U>
+__global__ void __launch_bounds__(shape<WIDTH, TILES, N, U>::THREADS, !K16 && WIDTH == 384 ? 1 : 2)
     mlp(const struct tt_k_mlp_f16 g)
 {
-    typedef shape<WIDTH, TILES, N> t;
+    typedef shape<WIDTH, TILES, N, U> t;
     enum {
         NW = t::NW,
         LINE = t::LINE,
@@ -61,15 +63,16 @@ __global__ void __launch_bounds__(shape<WIDTH, TILES, N>::THREADS, !K16 && WIDTH
     extern __shared__ __align__(16) unsigned char shared[];
     const int wn = threadIdx.x / 32, lane = threadIdx.x % 32;
     const int row0 = blockIdx.x * t::ROWS, row = row0 + lane / 4, column = wn * 8 * N + lane % 4 * 2;
-    /* of this warp's 16 hidden columns in a turn, of its columns of the result */
+    /* of this warp's 8·U hidden columns in a turn, of its columns of the result */
     auto up_of = [&](int turn) {
-        const int pair = turn * NW + wn;
-        return reinterpret_cast<const uint4 *>(g.up) + (pair / 4 * UP_STEPS * 128 + pair % 4 * 32 + lane);
+        const int part = turn * NW + wn, parts = 8 / U;
+        return reinterpret_cast<const uint4 *>(g.up) +
+               (part / parts * UP_STEPS * 128 + part % parts * (16 * U) + lane);
     };
     auto down_of = [&](int turn) {
         return tt_columns_of<N>(g.down, wn, t::HIDDEN / 16) + turn * DOWN_STEPS * 128;
     };
-    tt_columns<2> u[UP_AHEAD];
+    tt_columns<U> u[UP_AHEAD];
 #pragma unroll
     for (int s = 0; s < UP_AHEAD; s++)
         u[s].load(up_of(0) + s * 128);
@@ -82,13 +85,13 @@ __global__ void __launch_bounds__(shape<WIDTH, TILES, N>::THREADS, !K16 && WIDTH
     unsigned char *hidden = shared + t::NORMED;
     const uint32_t a_at = tt_shared_address(shared) + lane % 16 * LINE + lane / 16 * 16;
     const uint32_t hidden_at = tt_shared_address(hidden) + lane % 16 * HIDDEN_LINE + lane / 16 * 16;
-    unsigned char *hidden_to = hidden + lane / 4 * HIDDEN_LINE + wn * 32 + lane % 4 * 4;
+    unsigned char *hidden_to = hidden + lane / 4 * HIDDEN_LINE + wn * 16 * U + lane % 4 * 4;
 #pragma unroll 1
     for (int turn = 0; turn < TURNS; turn++) {
-        float c[TILES][2][4];
-        tt_rows<TILES, !K16 && WIDTH == 256> normed;
+        float c[TILES][U][4];
+        tt_rows<TILES, !K16 && N == 4> normed;
         normed.tile_bytes = 16 * LINE;
-        tt_start(c, g.up_bias + turn * t::TURN + wn * 16 + lane % 4 * 2);
+        tt_start(c, g.up_bias + turn * t::TURN + wn * 8 * U + lane % 4 * 2);
         normed.start(a_at);
 #pragma unroll
         for (int s = 0; s < UP_STEPS; s++) {
@@ -103,17 +106,17 @@ __global__ void __launch_bounds__(shape<WIDTH, TILES, N>::THREADS, !K16 && WIDTH
 #pragma unroll
         for (int i = 0; i < TILES; i++)
 #pragma unroll
-            for (int j = 0; j < 2; j++)
+            for (int j = 0; j < U; j++)
 #pragma unroll
                 for (int k = 0; k < 4; k++)
                     c[i][j][k] = tt_gelu_fast(c[i][j][k]);
         __syncthreads(); /* the last turn's hidden columns have been read */
-        put_hidden<TILES>(hidden_to, c, HIDDEN_LINE);
+        put_hidden<TILES, U>(hidden_to, c, HIDDEN_LINE);
         __syncthreads();
 #pragma unroll
         for (int s = 0; s < UP_AHEAD; s++)
             u[s].load(up_of(min(turn + 1, TURNS - 1)) + s * 128);
-        tt_rows<TILES, !K16 && WIDTH == 256> hidden_rows;
+        tt_rows<TILES, !K16 && N == 4> hidden_rows;
         hidden_rows.tile_bytes = 16 * HIDDEN_LINE;
         hidden_rows.start(hidden_at);
 #pragma unroll
@@ -138,12 +141,11 @@ cudaError_t launch(K *kernel, int rows, int threads, size_t bytes, const struct 
     return cudaGetLastError();
 }
 
-template <int WIDTH, int TILES, int N>
-cudaError_t choose(const struct tt_k_mlp_f16 *g, enum tt_k_mma mma, void *stream)
+template <bool K16, int WIDTH, int TILES, int N, int U>
+cudaError_t start(const struct tt_k_mlp_f16 *g, void *stream)
 {
-    typedef shape<WIDTH, TILES, N> t;
-    return launch(mma == TT_MMA_K16 ? mlp<true, WIDTH, TILES, N> : mlp<false, WIDTH, TILES, N>, t::ROWS,
-                  t::THREADS, t::BYTES, g, stream);
+    typedef shape<WIDTH, TILES, N, U> t;
+    return launch(mlp<K16, WIDTH, TILES, N, U>, t::ROWS, t::THREADS, t::BYTES, g, stream);
 }
 
 } // namespace
@@ -152,7 +154,10 @@ extern "C" int tt_k_mlp_f16(const struct tt_k_mlp_f16 *g, enum tt_k_mma mma, voi
 {
     if (g->rows < 1)
         return cudaErrorInvalidValue;
+    const bool k16 = mma == TT_MMA_K16;
     if (g->width == 256)
-        return choose<256, 3, 4>(g, mma, stream);
-    return g->width == 384 ? choose<384, 3, 8>(g, mma, stream) : cudaErrorInvalidValue;
+        return k16 ? start<true, 256, 3, 8, 4>(g, stream) : start<false, 256, 3, 4, 2>(g, stream);
+    if (g->width == 384)
+        return k16 ? start<true, 384, 3, 8, 2>(g, stream) : start<false, 384, 3, 8, 2>(g, stream);
+    return cudaErrorInvalidValue;
 }
