@@ -145,6 +145,8 @@ __global__ void __launch_bounds__(WIDTH / 2, !K16 && WIDTH == 384 ? 1 : 2)
     extern __shared__ __align__(16) unsigned char shared[];
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, column = warp * 64 + lane % 4 * 2;
     const int first = blockIdx.x * g.frames, row = first + lane / 4;
+    tt_let_next();
+    tt_wait_previous();
     run_head<K16, WIDTH, TILES>(shared + lane / 4 * LINE + warp * 128 + lane % 4 * 16,
                                 (const __half *)g.qkv + (size_t)first * 3 * WIDTH + warp * HEAD +
                                     lane % 4 * 8,
@@ -178,8 +180,7 @@ cudaError_t launch(const struct tt_k_attend_f16 *g, const slopes &s, void *strea
     const cudaError_t e = tt_shared(attend<K16, WIDTH, TILES>, bytes);
     if (e != cudaSuccess)
         return e;
-    attend<K16, WIDTH, TILES><<<g->queries, WIDTH / 2, bytes, (cudaStream_t)stream>>>(*g, s);
-    return cudaGetLastError();
+    return tt_launch(attend<K16, WIDTH, TILES>, dim3(g->queries), WIDTH / 2, bytes, stream, *g, s);
 }
 
 template <bool K16, int WIDTH> cudaError_t choose(const struct tt_k_attend_f16 *g, void *stream)

@@ -24,6 +24,43 @@ template <class K> static inline cudaError_t tt_shared(K *kernel, size_t bytes)
                                                  cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
 }
 
+/* A kernel of Hopper's own code may begin while the one before it in the stream still runs: it calls
+ * tt_wait_previous before it reads or writes anything but weights and shared memory, in every block that does
+ * so; then all that went before has ended, since the one before has waited too. It allows its successor the
+ * same with tt_let_next at its beginning, which takes effect once its last block has begun. Elsewhere neither
+ * does anything, and kernels follow one another. */
+__device__ __forceinline__ void tt_wait_previous()
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" : : : "memory");
+#endif
+}
+__device__ __forceinline__ void tt_let_next()
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" : : : "memory");
+#endif
+}
+
+/* Launches a kernel that does both. Which code of it the device runs decides whether it may begin early. */
+template <class... P, class... A>
+static inline cudaError_t tt_launch(void (*kernel)(P...), dim3 grid, int threads, size_t bytes, void *stream,
+                                    A... arguments)
+{
+    cudaFuncAttributes code;
+    cudaLaunchAttribute early = {};
+    cudaLaunchConfig_t config = {};
+    const cudaError_t e = cudaFuncGetAttributes(&code, (const void *)kernel);
+    if (e != cudaSuccess)
+        return e;
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
+    config.gridDim = grid, config.blockDim = dim3(threads), config.dynamicSmemBytes = bytes;
+    config.stream = (cudaStream_t)stream;
+    config.attrs = &early, config.numAttrs = code.ptxVersion >= 90 ? 1 : 0;
+    return cudaLaunchKernelEx(&config, kernel, static_cast<P>(arguments)...);
+}
+
 /* The hardware's approximations. */
 __device__ __forceinline__ float tt_reciprocal(float x)
 {

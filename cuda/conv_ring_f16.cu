@@ -195,6 +195,7 @@ template <class S, bool PROJ>
 __global__ void __launch_bounds__(S::THREADS, 2) conv_ring(const struct tt_k_conv_f16 c)
 {
     extern __shared__ __align__(128) unsigned char shared[];
+    tt_let_next();
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, wm = warp % S::MW, wn = warp / S::MW;
     const int across = c.out_size / TW, tile_y = blockIdx.x / across, tile_x = blockIdx.x - tile_y * across;
     const int oy = tile_y * S::TH, ox = tile_x * TW, frame = blockIdx.z, n0 = blockIdx.y * S::NW * 64;
@@ -206,14 +207,17 @@ __global__ void __launch_bounds__(S::THREADS, 2) conv_ring(const struct tt_k_con
     carrier<S> carry;
     carry.place(c.in_size, c.in_c, oy * S::STRIDE - (S::STRIDE == 1), ox * S::STRIDE - (S::STRIDE == 1));
     unsigned char *const ring = shared + S::SLOTS;
+#pragma unroll
+    for (int s = 0; s < S::RING; s++)
+        carry.fetch_weights(ring + s * S::WEIGHTS * 16, weight + s * 3 * STEP, columns);
+    tt_wait_previous();
     for (int i = threadIdx.x * 4; i < c.in_c * 2; i += S::THREADS * 4)
         tt_store4(norm + i, tt_load4(c.norm + (size_t)frame * c.in_c * 2 + i));
     carry.fetch_tile(shared, in);
+    tt_commit();
 #pragma unroll
-    for (int s = 0; s < S::RING; s++) {
-        carry.fetch_weights(ring + s * S::WEIGHTS * 16, weight + s * 3 * STEP, columns);
+    for (int s = 1; s < S::RING; s++) /* the groups that the loop counts */
         tt_commit();
-    }
     tt_wait<S::RING - 1>();
     __syncthreads();
     carry.normalise(shared, norm, 0);
@@ -284,9 +288,7 @@ template <class S> cudaError_t launch(const struct tt_k_conv_f16 *c, void *strea
     const cudaError_t e = fits<S>(c, CK, S::PROJ_CK) ? tt_shared(kernel, bytes) : cudaErrorInvalidValue;
     if (e != cudaSuccess)
         return e;
-    const dim3 grid = blocks_of<S>(c);
-    kernel<<<grid, S::THREADS, bytes, (cudaStream_t)stream>>>(*c);
-    return cudaGetLastError();
+    return tt_launch(kernel, blocks_of<S>(c), S::THREADS, bytes, stream, *c);
 }
 
 } // namespace

@@ -128,6 +128,8 @@ __global__ void __launch_bounds__(32 * WARPS, 2)
     enum { LINE = 2 * C + 16 };
     __shared__ __align__(16) unsigned char shared[COLUMNS * LINE];
     const int q = blockIdx.x, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    tt_let_next();
+    tt_wait_previous();
     load_support<C>(shared, support + (size_t)q * row);
     __syncthreads();
     const uint32_t b_address = tt_shared_address(shared) + lane % 8 * LINE + lane / 8 * 16;
@@ -155,18 +157,13 @@ cudaError_t launch(const __half *grid, const float *support, const float *state,
               filled = max(4, min(24, (queries * frames / BLOCKS + 4) / 4 * 4));
     const int run = K16 ? filled : few;
     const dim3 blocks(queries, tt_div_up(frames, run));
-    if (channels == 64)
-        correlate<K16, 64>
-            <<<blocks, 32 * WARPS, 0, stream>>>(grid, support, state, volume, frames, run, row, size, scale);
-    else if (channels == 128)
-        correlate<K16, 128>
-            <<<blocks, 32 * WARPS, 0, stream>>>(grid, support, state, volume, frames, run, row, size, scale);
-    else if (channels == 256)
-        correlate<K16, 256>
-            <<<blocks, 32 * WARPS, 0, stream>>>(grid, support, state, volume, frames, run, row, size, scale);
-    else
+    if (channels != 64 && channels != 128 && channels != 256)
         return cudaErrorInvalidValue;
-    return cudaGetLastError();
+    return tt_launch(channels == 64    ? correlate<K16, 64>
+                     : channels == 128 ? correlate<K16, 128>
+                                       : correlate<K16, 256>,
+                     blocks, 32 * WARPS, 0, stream, grid, support, state, volume, frames, run, row, size,
+                     scale);
 }
 
 } // namespace

@@ -438,7 +438,9 @@ template <bool K16> __global__ void __launch_bounds__(32 * WARPS, 2) cost(const 
               last = min((int)QUERIES, c.queries - first) - 1;
     const __half *lowres = (const __half *)c.lowres + (size_t)frame * LO * LO * LO_C;
     const __half *hires = (const __half *)c.hires + (size_t)frame * HI * HI * HI_C;
+    tt_let_next();
     prepare(s, c.conv);
+    tt_wait_previous();
     load_queries<LO_C>(s.operand, c.lowres_q + (size_t)first * c.row, c.row, last);
     load_queries<HI_C>(s.operand + LO_C / 16, c.hires_q + (size_t)first * c.row, c.row, last);
     __syncthreads();
@@ -461,8 +463,7 @@ template <bool K16> cudaError_t launch(const struct tt_k_cost *c, void *stream)
     const cudaError_t e = tt_shared(cost<K16>, bytes);
     if (e != cudaSuccess)
         return e;
-    cost<K16><<<blocks, 32 * WARPS, bytes, (cudaStream_t)stream>>>(*c);
-    return cudaGetLastError();
+    return tt_launch(cost<K16>, blocks, 32 * WARPS, bytes, stream, *c);
 }
 
 } // namespace

@@ -32,6 +32,12 @@ template <bool K16> __global__ void __launch_bounds__(32 * WARPS, 1) embed(const
     const int orientation = warp / 4, px = warp / 2 % 2, half = warp % 2;
     float *scalars = reinterpret_cast<float *>(shared + VOLUME_BYTES);
     unsigned char *support = shared + VOLUME_BYTES + SCALARS * 4;
+    tt_let_next();
+    load_scalars(scalars, l);
+    if (threadIdx.x < SIDE * FRAMES) /* behind the windows: two elements and six zeros */
+        *reinterpret_cast<uint4 *>(shared + threadIdx.x / FRAMES * COLUMN + threadIdx.x % FRAMES * LINE +
+                                   128) = make_uint4(0, 0, 0, 0);
+    tt_wait_previous();
     patch<TILES> p;
     place(p, l, e.state + (size_t)query * e.frames * 4, first + warp * TILES, e.frames);
     pixels<TILES> b[AHEAD];
@@ -44,10 +50,6 @@ template <bool K16> __global__ void __launch_bounds__(32 * WARPS, 1) embed(const
         load_support<4>(support, from, 4);
     else
         load_support<8>(support, from, l.channels == 128 ? 5 : 6);
-    load_scalars(scalars, l);
-    if (threadIdx.x < SIDE * FRAMES) /* behind the windows: two elements and six zeros */
-        *reinterpret_cast<uint4 *>(shared + threadIdx.x / FRAMES * COLUMN + threadIdx.x % FRAMES * LINE +
-                                   128) = make_uint4(0, 0, 0, 0);
     __syncthreads();
 
     const uint32_t row_address = tt_shared_address(support) + lane % 16 * pitch(l.channels) + lane / 16 * 16;
@@ -103,9 +105,5 @@ extern "C" int tt_k_embed_f16(const struct tt_k_embed_f16 *e, enum tt_k_mma mma,
     cudaError_t error = mma == TT_MMA_K16 ? tt_shared(embed<true>, bytes) : tt_shared(embed<false>, bytes);
     if (error)
         return error;
-    if (mma == TT_MMA_K16)
-        embed<true><<<grid, 32 * WARPS, bytes, (cudaStream_t)stream>>>(*e);
-    else
-        embed<false><<<grid, 32 * WARPS, bytes, (cudaStream_t)stream>>>(*e);
-    return cudaGetLastError();
+    return tt_launch(mma == TT_MMA_K16 ? embed<true> : embed<false>, grid, 32 * WARPS, bytes, stream, *e);
 }

@@ -104,6 +104,8 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) encode_base(const struct t
     const int orientation = blockIdx.y, first = blockIdx.x * 8 * N + lane / 4;
     const int channel = quarter * 32; /* of the second and third convolution */
     values *maps = reinterpret_cast<values *>(shared) + lane;
+    tt_let_next();
+    tt_wait_previous();
     {
         const uint4 *weight = (const uint4 *)(orientation ? e.weight[1] : e.weight[0]) + quarter * 32 + lane;
         const __half *const volume = (const __half *)e.volume + lane % 4 * 8;
@@ -174,8 +176,7 @@ cudaError_t launch(K *kernel, int bytes, const struct tt_k_encode_base_f16 *e, v
     const cudaError_t error = tt_shared(kernel, bytes);
     if (error != cudaSuccess)
         return error;
-    kernel<<<grid, 32 * WARPS, bytes, (cudaStream_t)stream>>>(*e);
-    return cudaGetLastError();
+    return tt_launch(kernel, grid, 32 * WARPS, bytes, stream, *e);
 }
 
 } // namespace

@@ -42,6 +42,8 @@ template <class T>
 __global__ void __launch_bounds__(128) tokens(const float4 *state, T *out, int rows, int frames)
 {
     const int row = blockIdx.x * 4 + threadIdx.x / 32, lane = threadIdx.x % 32;
+    tt_let_next();
+    tt_wait_previous();
     if (row >= rows)
         return;
     const int frame = row % frames;
@@ -76,6 +78,8 @@ __global__ void __launch_bounds__(128) head(const float *h, const float *gamma, 
     for (int k = 0; k < 4; k++)
         out[k].load(weight + k * WIDTH);
     const float4 b = *bias;
+    tt_let_next();
+    tt_wait_previous();
 #pragma unroll 1
     for (int row = first; row < first + ROWS && row < rows; row += BATCH) {
         tt_row<WIDTH> r[BATCH];
@@ -99,8 +103,8 @@ __global__ void __launch_bounds__(128) head(const float *h, const float *gamma, 
 template <class T> int tokens_launch(const float *state, T *out, int queries, int frames, void *stream)
 {
     const int rows = queries * frames;
-    tokens<T><<<tt_div_up(rows, 4), 128, 0, (cudaStream_t)stream>>>((const float4 *)state, out, rows, frames);
-    return cudaGetLastError();
+    return tt_launch(tokens<T>, dim3(tt_div_up(rows, 4)), 128, 0, stream, (const float4 *)state, out, rows,
+                     frames);
 }
 
 } // namespace
@@ -127,13 +131,8 @@ extern "C" int tt_k_tokens_f16(const float *state, uint16_t *out, int queries, i
 extern "C" int tt_k_head_f32(const float *h, const float *gamma, const float *beta, const float *weight,
                              const float *bias, float *state, int rows, int width, void *stream)
 {
-    cudaStream_t s = (cudaStream_t)stream;
-    const float4 *b = (const float4 *)bias;
-    if (width == 256)
-        head<256><<<tt_div_up(rows, 32), 128, 0, s>>>(h, gamma, beta, weight, b, (float4 *)state, rows);
-    else if (width == 384)
-        head<384><<<tt_div_up(rows, 32), 128, 0, s>>>(h, gamma, beta, weight, b, (float4 *)state, rows);
-    else
+    if (width != 256 && width != 384)
         return cudaErrorInvalidValue;
-    return cudaGetLastError();
+    return tt_launch(width == 256 ? head<256> : head<384>, dim3(tt_div_up(rows, 32)), 128, 0, stream, h,
+                     gamma, beta, weight, (const float4 *)bias, (float4 *)state, rows);
 }

@@ -76,6 +76,8 @@ __global__ void __launch_bounds__(shape<WIDTH, TILES, N, U>::THREADS, !K16 && WI
 #pragma unroll
     for (int s = 0; s < UP_AHEAD; s++)
         u[s].load(up_of(0) + s * 128);
+    tt_let_next();
+    tt_wait_previous();
     tt_norm_rows<WIDTH, t::ROWS, NW>(shared, g.h, g.gamma, g.beta, row0, g.rows);
     float acc[TILES][N][4];
     tt_start(acc, g.down_bias + column);
@@ -137,8 +139,7 @@ cudaError_t launch(K *kernel, int rows, int threads, size_t bytes, const struct 
     const cudaError_t e = tt_shared(kernel, bytes);
     if (e != cudaSuccess)
         return e;
-    kernel<<<tt_div_up(g->rows, rows), threads, bytes, (cudaStream_t)stream>>>(*g);
-    return cudaGetLastError();
+    return tt_launch(kernel, dim3(tt_div_up(g->rows, rows)), threads, bytes, stream, *g);
 }
 
 template <bool K16, int WIDTH, int TILES, int N, int U>

@@ -48,6 +48,8 @@ __global__ void __launch_bounds__(256)
     const int lane = threadIdx.x % 64, part = threadIdx.x / 64, c = blockIdx.x * 64 + lane,
               frame = blockIdx.y;
     double s = 0.0, q = 0.0;
+    tt_let_next();
+    tt_wait_previous();
 #pragma unroll 4
     for (int i = part; i < chunks; i += 4) {
         const float2 v = partial[((size_t)frame * chunks + i) * channels + c];
@@ -115,6 +117,8 @@ template <class T, int C> __global__ void __launch_bounds__(256) l2(const T *in,
     }
     x[TURNS];
     float sum = 0.0f;
+    tt_let_next();
+    tt_wait_previous();
 #pragma unroll
     for (int t = 0; t < TURNS; t++) {
         x[t] = *reinterpret_cast<const piece *>(in + at + t * LANES * PIECE);
@@ -137,24 +141,19 @@ template <class T, int C> __global__ void __launch_bounds__(256) l2(const T *in,
     }
 }
 
-template <class T, int C> void l2_start(const T *in, T *out, int64_t pixels, cudaStream_t stream)
+template <class T, int C> cudaError_t l2_start(const T *in, T *out, int64_t pixels, void *stream)
 {
     const int64_t pieces = pixels * (C * (int)sizeof(T) / 16 < 32 ? C * (int)sizeof(T) / 16 : 32);
-    l2<T, C><<<(int)((pieces + 255) / 256), 256, 0, stream>>>(in, out, pixels);
+    return tt_launch(l2<T, C>, dim3((int)((pieces + 255) / 256)), 256, 0, stream, in, out, pixels);
 }
 
 template <class T> int l2_launch(const T *in, T *out, int64_t pixels, int channels, void *stream)
 {
-    cudaStream_t s = (cudaStream_t)stream;
     if (channels == 64)
-        l2_start<T, 64>(in, out, pixels, s);
-    else if (channels == 128)
-        l2_start<T, 128>(in, out, pixels, s);
-    else if (channels == 256)
-        l2_start<T, 256>(in, out, pixels, s);
-    else
-        return cudaErrorInvalidValue;
-    return cudaGetLastError();
+        return l2_start<T, 64>(in, out, pixels, stream);
+    if (channels == 128)
+        return l2_start<T, 128>(in, out, pixels, stream);
+    return channels == 256 ? l2_start<T, 256>(in, out, pixels, stream) : cudaErrorInvalidValue;
 }
 
 /* One warp a row. */
@@ -205,9 +204,8 @@ extern "C" int tt_k_norm_finish(const float *partial, const float *gamma, const 
 {
     if (channels % 64)
         return cudaErrorInvalidValue;
-    norm_finish<<<dim3(channels / 64, frames), 256, 0, (cudaStream_t)stream>>>(
-        (const float2 *)partial, gamma, beta, (float2 *)norm, chunks, pixels, channels, epsilon);
-    return cudaGetLastError();
+    return tt_launch(norm_finish, dim3(channels / 64, frames), 256, 0, stream, (const float2 *)partial, gamma,
+                     beta, (float2 *)norm, chunks, pixels, channels, epsilon);
 }
 
 extern "C" int tt_k_group_norm_f32(const float *in, const float *gamma, const float *beta, float *norm,

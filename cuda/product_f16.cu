@@ -84,6 +84,8 @@ __global__ void __launch_bounds__(t::THREADS, t::BLOCKS) product_normed(const st
 #pragma unroll
     for (int s = 0; s < AHEAD; s++)
         b[s].load(weight + s * 128);
+    tt_let_next();
+    tt_wait_previous();
     tt_norm_rows<WIDTH, t::ROWS, t::WARPS>(shared, g.h, g.gamma, g.beta, row0, g.rows);
     __syncthreads();
     const uint32_t base = tt_shared_address(shared) + lane % 16 * LINE + lane / 16 * 16;
@@ -158,11 +160,13 @@ __global__ void __launch_bounds__(t::THREADS, t::streamed_blocks(K16))
     tt_rows<TILES, !K16 && t::WIDTH == 384> a;
     a.tile_bytes = 16 * LINE;
     tt_columns<N> b[RING];
-    fetch(0);
 #pragma unroll
     for (int s = 0; s < AHEAD; s++)
         b[s].load(weight + min(s, steps - 1) * 128);
     tt_start(acc, g.bias + column);
+    tt_let_next();
+    tt_wait_previous();
+    fetch(0);
     put(0);
     __syncthreads();
 #pragma unroll 1
@@ -191,8 +195,7 @@ cudaError_t launch(K *kernel, int rows, int threads, size_t bytes, const struct 
     const cudaError_t e = tt_shared(kernel, bytes);
     if (e != cudaSuccess)
         return e;
-    kernel<<<tt_div_up(g->rows, rows), threads, bytes, (cudaStream_t)stream>>>(*g);
-    return cudaGetLastError();
+    return tt_launch(kernel, dim3(tt_div_up(g->rows, rows)), threads, bytes, stream, *g);
 }
 
 template <class t> cudaError_t choose(const struct tt_k_product_f16 *g, enum tt_k_mma mma, void *stream)

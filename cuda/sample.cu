@@ -15,6 +15,8 @@ __global__ void __launch_bounds__(224) support(const T *grid, const int *frame, 
                                                int row, int frames, int size, int channels, float scale)
 {
     const int q = blockIdx.x, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    tt_let_next();
+    tt_wait_previous();
     const int f = min(max(frame[q], 0), frames - 1);
     const float top = (float)(size - 1);
     const float qx = xy[2 * q] * scale - 0.5f, qy = xy[2 * q + 1] * scale - 0.5f;
@@ -45,9 +47,8 @@ template <class T> int launch(const struct tt_k_support *s, void *stream)
 {
     if (s->channels % 2)
         return cudaErrorInvalidValue;
-    support<T><<<s->queries, 224, 0, (cudaStream_t)stream>>>(
-        (const T *)s->grid, s->frame, s->xy, s->out, s->row, s->frames, s->size, s->channels, s->scale);
-    return cudaGetLastError();
+    return tt_launch(support<T>, dim3(s->queries), 224, 0, stream, (const T *)s->grid, s->frame, s->xy, s->out,
+                     s->row, s->frames, s->size, s->channels, s->scale);
 }
 
 } // namespace

@@ -30,6 +30,8 @@ __global__ void __launch_bounds__(128, 2)
     __shared__ __align__(16) unsigned char shared[TILE + 4 * TT_STAGE_BYTES + SUMS];
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, half = size / 2, across = half / 16;
     const int oy = blockIdx.x / across * 16, ox = blockIdx.x % across * 16, frame = blockIdx.y;
+    tt_let_next();
+    tt_wait_previous();
     rgb += (size_t)frame * size * size * 3;
     /* eight values from two before the tile's first on: rows and their eights begin at multiples of eight */
     const uint8_t *from8 = rgb + (size_t)(2 * oy - 2) * size * 3 + 6 * ox - 8;
@@ -90,10 +92,6 @@ extern "C" int tt_k_stem_f16(const uint8_t *rgb, const uint16_t *weight, uint16_
     if (size % 32 || frames < 1)
         return cudaErrorInvalidValue;
     const dim3 grid(size / 32 * (size / 32), frames);
-    cudaStream_t s = (cudaStream_t)stream;
-    if (mma == TT_MMA_K16)
-        stem<true><<<grid, 128, 0, s>>>(rgb, (const uint4 *)weight, (__half *)out, (float2 *)partial, size);
-    else
-        stem<false><<<grid, 128, 0, s>>>(rgb, (const uint4 *)weight, (__half *)out, (float2 *)partial, size);
-    return cudaGetLastError();
+    return tt_launch(mma == TT_MMA_K16 ? stem<true> : stem<false>, grid, 128, 0, stream, rgb,
+                     (const uint4 *)weight, (__half *)out, (float2 *)partial, size);
 }

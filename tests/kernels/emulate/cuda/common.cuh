@@ -64,6 +64,21 @@ template <class K> static inline cudaError_t tt_shared(K *, size_t bytes)
     return bytes > TT_SHARED_LIMIT ? cudaErrorInvalidConfiguration : cudaSuccess;
 }
 
+static inline void tt_wait_previous()
+{
+}
+static inline void tt_let_next()
+{
+}
+
+template <class... P, class... A>
+static inline cudaError_t tt_launch(void (*kernel)(P...), dim3 grid, int threads, size_t bytes, void *,
+                                    A... arguments)
+{
+    emulate_launch(grid, threads, bytes, [=] { kernel(arguments...); });
+    return cudaSuccess;
+}
+
 static inline float tt_reciprocal(float x)
 {
     return 1.0f / x;
