@@ -358,6 +358,8 @@ __global__ void __launch_bounds__(32 * WARPS, 1) embed_base(const struct tt_k_em
     const struct tt_k_embed_base_level &l = e.level[blockIdx.z];
     const int lane = threadIdx.x % 32, orientation = threadIdx.x / 128, quarter = threadIdx.x / 32 % 4;
     const int channel = quarter * 32; /* of the second and third convolution */
+    tt_let_next();
+    tt_wait_previous();
     values *maps = reinterpret_cast<values *>(shared + orientation * MAPS) + lane;
     {
         sums acc = {};
@@ -405,9 +407,6 @@ extern "C" int tt_k_embed_base_f16(const struct tt_k_embed_base_f16 *e, enum tt_
         mma == TT_MMA_K16 ? tt_shared(embed_base<true>, BYTES) : tt_shared(embed_base<false>, BYTES);
     if (error)
         return error;
-    if (mma == TT_MMA_K16)
-        embed_base<true><<<grid, 32 * WARPS, BYTES, (cudaStream_t)stream>>>(*e);
-    else
-        embed_base<false><<<grid, 32 * WARPS, BYTES, (cudaStream_t)stream>>>(*e);
-    return cudaGetLastError();
+    return tt_launch(mma == TT_MMA_K16 ? embed_base<true> : embed_base<false>, grid, 32 * WARPS, BYTES, stream,
+                     *e);
 }
