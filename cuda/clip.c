@@ -152,12 +152,14 @@ enum tt_status tt_cuda_features(struct tt_backend *b, int frame, int level, floa
     const char *from = (const char *)b->gpu.features[level] + (size_t)frame * bytes;
     enum tt_status status = tt_cuda_finish(b, tt_cuda_download(b, out, from, bytes), "features", err);
 
-    if (!status && b->gpu.precision == TT_FP16)
+    if (!status && b->gpu.precision == TT_FP16) {
+        tt_pack_swap_features_f16((uint16_t *)out, (size_t)(s->size * s->size), s->channels);
         for (size_t i = n; i-- > 0;) {
             uint16_t half;
 
             memcpy(&half, (const char *)out + 2 * i, sizeof half);
             out[i] = tt_float_from_half(half);
         }
+    }
     return status;
 }

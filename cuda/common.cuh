@@ -91,6 +91,12 @@ __device__ __forceinline__ int tt_thread()
     return x;
 }
 
+/* Inverts bit 6 of an offset, in its register. */
+__device__ __forceinline__ void tt_flip_64(unsigned &p)
+{
+    asm("xor.b32 %0, %0, 64;" : "+r"(p));
+}
+
 /* A barrier of `threads` threads (whole warps) of a block; number: 1 to 15. */
 __device__ __forceinline__ void tt_barrier(int number, int threads)
 {

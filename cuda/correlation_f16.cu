@@ -13,6 +13,7 @@
  *   [1] row: support position;               column 8·x + y: neighbourhood position 7·y + x
  * with zeros in columns that stand for no position.
  */
+#include "cuda/features_f16.cuh"
 #include "cuda/kernels.h"
 #include "cuda/tile_f16.cuh"
 
@@ -54,6 +55,7 @@ __device__ __forceinline__ void products(float (&acc)[4][7][4], uint32_t b_addre
 {
     const int x = x0 + (threadIdx.x % 32) / 4;
     const __half *from = grid + ((ptrdiff_t)y0 * size + x) * C + threadIdx.x % 4 * 8;
+    const int swap = tt_feature_place(0, x);
     uint32_t inside = 0;
 #pragma unroll
     for (int r = 0; r < 8; r++)
@@ -65,7 +67,7 @@ __device__ __forceinline__ void products(float (&acc)[4][7][4], uint32_t b_addre
         for (int r = 0; r < 8; r++) {
             a[r] = make_uint4(0, 0, 0, 0);
             if (inside >> r & 1)
-                a[r] = __ldg(reinterpret_cast<const uint4 *>(from + (ptrdiff_t)r * size * C + c));
+                a[r] = __ldg(reinterpret_cast<const uint4 *>(from + (ptrdiff_t)r * size * C + (c ^ swap)));
         }
 #pragma unroll
         for (int j = 0; j < 7; j++) {

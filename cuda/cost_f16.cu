@@ -12,6 +12,7 @@
  * × 7 lowres) and the soft-argmax over them. Shared memory 63.1 KB. Sums: a thread's pixels in order,
  * butterfly, warps in order. The maximum is the first of equals.
  */
+#include "cuda/features_f16.cuh"
 #include "cuda/kernels.h"
 #include "cuda/tile_f16.cuh"
 
@@ -89,7 +90,7 @@ __device__ __forceinline__ void costs(float (&c)[N][4], const __half *const (&at
         for (int i = 0; i < PIECES; i++)
 #pragma unroll
             for (int n = 0; n < N; n++)
-                v[i][n] = __ldg(reinterpret_cast<const uint4 *>(at[n] + (c0 + i) * 32));
+                v[i][n] = __ldg(reinterpret_cast<const uint4 *>(tt_feature_piece(at[n], c0 + i)));
 #pragma unroll
         for (int i = 0; i < PIECES; i++)
 #pragma unroll
@@ -103,7 +104,8 @@ __device__ __forceinline__ void costs(float (&c)[N][4], const __half *const (&at
     }
 }
 
-/* Of N tiles of pixels that follow one another: [pixel][query]. from: the first pixel's features. */
+/* Of N tiles of pixels that follow one another: [pixel][query]. from: the first pixel's features, in an even
+ * column. */
 template <bool K16, int C, int N>
 __device__ __forceinline__ void stream(float (*to)[STRIDE], const __half *from, const uint4 (*operand)[32])
 {
@@ -112,7 +114,7 @@ __device__ __forceinline__ void stream(float (*to)[STRIDE], const __half *from, 
     float c[N][4];
 #pragma unroll
     for (int n = 0; n < N; n++)
-        at[n] = from + (n * 8 + g) * C + q * 8;
+        at[n] = from + (n * 8 + g) * C + tt_feature_place(q * 8, g);
     costs<K16, C, N, 8>(c, at, operand);
 #pragma unroll
     for (int n = 0; n < N; n++)
@@ -344,7 +346,7 @@ __device__ __forceinline__ void window(float *to, const __half *map, const uint4
         for (int n = 0; n < N; n++) {
             const int p = p0 + n * 8 + g, y = min(max(top + p / SIDE, 0), SIZE - 1),
                       x = min(max(left + p % SIDE, 0), SIZE - 1);
-            at[n] = map + (y * SIZE + x) * C + q * 8;
+            at[n] = map + (y * SIZE + x) * C + tt_feature_place(q * 8, x);
         }
         costs<K16, C, N, 8>(c, at, operand);
 #pragma unroll

@@ -101,7 +101,7 @@ __device__ __forceinline__ void products(uint32_t (&row)[N][4][2], pixels<N> (&b
                            odd[N][2] = {{b[i].v[0].z, b[i].v[0].w}, {b[i].v[1].z, b[i].v[1].w}};
             support_step<K16>(acc, address + 2 * c + i * 64, unit, even);
             support_step<K16>(acc, address + 2 * c + i * 64 + 32, unit, odd);
-            load(b[i], p, i * 32);
+            load(b[i], p, i);
             __syncwarp(); /* issued here */
         }
     }
@@ -323,7 +323,7 @@ __device__ __forceinline__ void first_sums(sums &acc, unsigned char *shared,
     pixels<N> b[2];
     place(p, l, e.state + (size_t)query * e.frames * 4, blockIdx.y * FRAMES + warp * N, e.frames);
     load(b[0], p, 0);
-    load(b[1], p, 32);
+    load(b[1], p, 1);
     load_support(shared + SUPPORT_AT, l.support + (size_t)query * e.row,
                  l.channels == 64    ? 4
                  : l.channels == 128 ? 5

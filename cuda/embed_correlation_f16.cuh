@@ -98,7 +98,7 @@ __device__ __forceinline__ void pieces(float (&acc)[4][TILES][4], uint32_t (&a)[
 #pragma unroll
     for (int i = 0; i < N; i++) {
         multiply<K16>(acc, a, b[i], address + i * 64, i < N - 1 ? address + i * 64 + 64 : next, unit);
-        load(b[i], p, i * 32);
+        load(b[i], p, i);
         __syncwarp(); /* issued here */
     }
 }

@@ -44,7 +44,7 @@ template <bool K16> __global__ void __launch_bounds__(32 * WARPS, 1) embed(const
 #pragma unroll
     for (int i = 0; i < AHEAD; i++)
         if (i < 2 || l.channels > 64)
-            load(b[i], p, i * 32);
+            load(b[i], p, i);
     const float *from = l.support + (size_t)query * e.row;
     if (l.channels == 64)
         load_support<4>(support, from, 4);

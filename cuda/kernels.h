@@ -150,7 +150,8 @@ int tt_k_group_norm_f32(const float *in, const float *gamma, const float *beta, 
  * out + (p % per_group)·row + g·channels: the two orientations side by side. */
 int tt_k_relu_mean_f32(const float *in, const float *norm, float *out, int patches, int per_group, int row,
                        int positions, int channels, void *stream);
-/* x / sqrt(max(sum x², 1e-12)) over the last axis: in, out [pixels][channels]; channels 64, 128 or 256. */
+/* x / sqrt(max(sum x², 1e-12)) over the last axis: in, out [pixels][channels]; channels 64, 128 or 256. FP16:
+ * out as features_f16.cuh says, as all that read features in FP16 expect them. */
 int tt_k_l2_f32(const float *in, float *out, int64_t pixels, int channels, void *stream);
 int tt_k_l2_f16(const uint16_t *in, uint16_t *out, int64_t pixels, int channels, void *stream);
 /* Layer norm over the last axis, epsilon 1e-5: in, out [rows][width]; width: 256 or 384. */

@@ -3,6 +3,7 @@
  * Statistics are FP32 over at most 256 values and FP64 above that; every sum has a fixed order: lanes by a
  * butterfly, partial sums from first to last. Shared memory: 8 KB at most. Nothing fails but the launch.
  */
+#include "cuda/features_f16.cuh"
 #include "cuda/kernels.h"
 #include "cuda/row.cuh"
 
@@ -104,13 +105,16 @@ __global__ void __launch_bounds__(128) relu_mean(const float *in, const float2 *
     out[(size_t)(patch - group * per_group) * row + group * channels + c] = sum / (float)positions;
 }
 
-/* C / PIECE lanes a pixel, PIECE = 16 bytes of channels each; sums: a lane's channels in order, then
- * butterfly. */
+/* FP16 goes out as features_f16.cuh says. C / PIECE lanes a pixel, PIECE = 16 bytes of channels each; sums: a
+ * lane's channels in order, then butterfly. */
 template <class T, int C> __global__ void __launch_bounds__(256) l2(const T *in, T *out, int64_t pixels)
 {
     enum { PIECE = 16 / sizeof(T), LANES = C / PIECE < 32 ? C / PIECE : 32, TURNS = C / PIECE / LANES };
     const int64_t pixel = ((int64_t)blockIdx.x * 256 + threadIdx.x) / LANES;
-    const size_t at = (size_t)min(pixel, pixels - 1) * C + threadIdx.x % LANES * PIECE;
+    const int channel = threadIdx.x % LANES * PIECE;
+    const size_t at = (size_t)min(pixel, pixels - 1) * C + channel;
+    /* rows are even: a pixel's number is as odd as its column */
+    const size_t to = sizeof(T) == 2 ? at - channel + tt_feature_place(channel, (int)pixel) : at;
     struct __align__(16) piece
     {
         T v[PIECE];
@@ -137,7 +141,7 @@ template <class T, int C> __global__ void __launch_bounds__(256) l2(const T *in,
 #pragma unroll
         for (int i = 0; i < PIECE; i++)
             x[t].v[i] = (T)((float)x[t].v[i] * scale);
-        *reinterpret_cast<piece *>(out + at + t * LANES * PIECE) = x[t];
+        *reinterpret_cast<piece *>(out + to + t * LANES * PIECE) = x[t];
     }
 }
 

@@ -240,3 +240,14 @@ int tt_pack_stem_f16(uint16_t *packed, const float *weight)
     free(matrix);
     return 0;
 }
+
+void tt_pack_swap_features_f16(uint16_t *features, size_t pixels, int channels)
+{
+    for (size_t p = 1; p < pixels; p += 2)
+        for (int c = 0; c < channels; c++)
+            if (c % 64 < 32) {
+                uint16_t *a = features + p * (size_t)channels + c, *b = a + 32, x = *a;
+
+                *a = *b, *b = x;
+            }
+}

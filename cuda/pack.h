@@ -7,6 +7,7 @@
 #ifndef TT_CUDA_PACK_H
 #define TT_CUDA_PACK_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #ifdef __cplusplus
@@ -45,6 +46,10 @@ void tt_pack_embed_base_f16(uint16_t *packed, const float *weight, int orientati
 /* weight [7][7][3][64] of the first convolution, scaled by 2/255. packed: out, 176·64. Returns 0, or -1
  * without memory. */
 int tt_pack_stem_f16(uint16_t *packed, const float *weight);
+
+/* FP16 features as they lie on the device (features_f16.cuh) <-> [pixel][channel]; the first pixel is in an
+ * even column, rows are even. channels: a multiple of 64. */
+void tt_pack_swap_features_f16(uint16_t *features, size_t pixels, int channels);
 
 #ifdef __cplusplus
 }

@@ -6,6 +6,7 @@
 #ifndef TT_CUDA_PATCH_F16_CUH
 #define TT_CUDA_PATCH_F16_CUH
 
+#include "cuda/features_f16.cuh"
 #include "cuda/kernels.h"
 #include "cuda/tile_f16.cuh"
 
@@ -19,11 +20,12 @@ template <int T> struct pixels {
     uint4 v[T];
 };
 
-/* T frames' patches: the next 16 bytes of this lane's column and channels to load, of the nearest pixel
- * that lies in the frame; bit 9·frame + y: whether row y lies in it; bilinear weights as operands, zero for
- * columns outside. */
+/* T frames' patches: where in the map (bytes: pointers would take a register more each) the next 16 bytes of
+ * this lane's column and channels lie, of the nearest pixel that lies in the frame; bit 9·frame + y: whether
+ * row y lies in it; bilinear weights as operands, zero for columns outside. */
 template <int T> struct patch {
-    const __half *at[T];
+    const unsigned char *grid;
+    unsigned at[T];
     unsigned rows;
     uint32_t weight[T][2];
 };
@@ -40,6 +42,7 @@ __device__ __forceinline__ void place(patch<T> &p, const L &l, const float *stat
 {
     const int g = threadIdx.x % 32 / 4, q = threadIdx.x % 4, size = l.size;
     p.rows = 0;
+    p.grid = (const unsigned char *)l.grid;
 #pragma unroll
     for (int j = 0; j < T; j++) {
         const int f = min(first + j, frames - 1);
@@ -51,7 +54,9 @@ __device__ __forceinline__ void place(patch<T> &p, const L &l, const float *stat
         for (int r = 0; r < 8; r++)
             p.rows |= (unsigned)((unsigned)(y0 + r) < (unsigned)size) << (9 * j + r);
         const int column = min(max(x0 + g, 0), size - 1), row = min(max(y0, 0), size - 1);
-        p.at[j] = (const __half *)l.grid + (((ptrdiff_t)f * size + row) * size + column) * l.channels + q * 8;
+        p.at[j] =
+            (unsigned)((((f * size + row) * size + column) * l.channels + tt_feature_place(q * 8, column)) *
+                       2);
         /* row of the matrix: pixel 2q, 2q + 1; column: position g */
         const bool in0 = g < SIDE && (unsigned)(x0 + 2 * q) < (unsigned)size,
                    in1 = g < SIDE && (unsigned)(x0 + 2 * q + 1) < (unsigned)size;
@@ -62,11 +67,14 @@ __device__ __forceinline__ void place(patch<T> &p, const L &l, const float *stat
     }
 }
 
-template <int T> __device__ __forceinline__ void load(pixels<T> &b, const patch<T> &p, int skip)
+/* Piece i of 32 channels from p.at on; called for i in order, for an even number of them. */
+template <int T> __device__ __forceinline__ void load(pixels<T> &b, patch<T> &p, int i)
 {
 #pragma unroll
-    for (int j = 0; j < T; j++)
-        b.v[j] = *reinterpret_cast<const uint4 *>(p.at[j] + skip);
+    for (int j = 0; j < T; j++) {
+        b.v[j] = *reinterpret_cast<const uint4 *>(p.grid + p.at[j] + i / 2 * 128);
+        tt_flip_64(p.at[j]); /* features_f16.cuh */
+    }
 }
 
 /* By so many channels; with `row`, so many more where both rows y and y + 1 lie in the frame. */
@@ -74,7 +82,7 @@ template <int T> __device__ __forceinline__ void advance(patch<T> &p, int by, in
 {
 #pragma unroll
     for (int j = 0; j < T; j++)
-        p.at[j] += by + ((p.rows >> (9 * j + y) & 3) == 3 ? row : 0);
+        p.at[j] += 2 * by + ((p.rows >> (9 * j + y) & 3) == 3 ? 2 * row : 0);
 }
 
 } // namespace

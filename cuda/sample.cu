@@ -4,11 +4,21 @@
  * to [0, size - 1]; the frame is an integer. One block a query, a warp a support position in turn, lanes over
  * channels. The four products are added in the order (y0,x0), (y0,x1), (y1,x0), (y1,x1). No shared memory.
  */
+#include "cuda/features_f16.cuh"
 #include "cuda/kernels.h"
-#include "cuda/common.cuh"
 
 namespace
 {
+
+/* Channels c, even, and c + 1 of the pixel in column x. */
+__device__ __forceinline__ float2 pair(const float *pixel, int c, int)
+{
+    return *reinterpret_cast<const float2 *>(pixel + c);
+}
+__device__ __forceinline__ float2 pair(const __half *pixel, int c, int x)
+{
+    return __half22float2(*reinterpret_cast<const __half2 *>(pixel + tt_feature_place(c, x)));
+}
 
 template <class T>
 __global__ void __launch_bounds__(224) support(const T *grid, const int *frame, const float *xy, float *out,
@@ -30,15 +40,13 @@ __global__ void __launch_bounds__(224) support(const T *grid, const int *frame, 
         const float w00 = (1.0f - fy) * (1.0f - fx), w01 = (1.0f - fy) * fx, w10 = fy * (1.0f - fx),
                     w11 = fy * fx;
         for (int c = lane * 2; c < channels; c += 64) {
-#pragma unroll
-            for (int k = 0; k < 2; k++) {
-                const T *g = grid + c + k;
-                const float a = (float)g[(size_t)(y0 * size + x0) * channels];
-                const float b = (float)g[(size_t)(y0 * size + x1) * channels];
-                const float d = (float)g[(size_t)(y1 * size + x0) * channels];
-                const float e = (float)g[(size_t)(y1 * size + x1) * channels];
-                out[(size_t)s * channels + c + k] = ((w00 * a + w01 * b) + w10 * d) + w11 * e;
-            }
+            const float2 a = pair(grid + (size_t)(y0 * size + x0) * channels, c, x0);
+            const float2 b = pair(grid + (size_t)(y0 * size + x1) * channels, c, x1);
+            const float2 d = pair(grid + (size_t)(y1 * size + x0) * channels, c, x0);
+            const float2 e = pair(grid + (size_t)(y1 * size + x1) * channels, c, x1);
+            *reinterpret_cast<float2 *>(out + (size_t)s * channels + c) =
+                make_float2(((w00 * a.x + w01 * b.x) + w10 * d.x) + w11 * e.x,
+                            ((w00 * a.y + w01 * b.y) + w10 * d.y) + w11 * e.y);
         }
     }
 }

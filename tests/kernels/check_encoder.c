@@ -27,7 +27,8 @@ static void check_correlate_size(int size, int channels, enum tt_k_mma mma)
     const size_t grid_n = (size_t)FRAMES * size * size * channels;
     float *grid = kern_random(grid_n, 1.0f), *support = kern_random((size_t)QUERIES * row, 1.0f);
     float *state = kern_random(N * 4, 140.0f); /* some beyond the border */
-    const uint16_t *grid_h = kern_to_half(grid, grid_n);
+    uint16_t *grid_h = kern_to_half(grid, grid_n);
+    tt_pack_swap_features_f16(grid_h, grid_n / channels, channels);
     const float fixed[] = {0, 0, 256, 256, 0, 255.9f, 300, -40, 128, 128, 2, 130, -3000, 1e9f};
     for (int i = 0; i < N; i++)
         for (int k = 0; k < 2; k++)
@@ -123,7 +124,8 @@ static void embed_level(struct tt_k_embed_level *level, double *want, int column
     const size_t grid_n = (size_t)frames * size * size * channels;
     const float amplitude = sqrtf(3.0f / (float)channels); /* features of about length one */
     float *grid = kern_random(grid_n, amplitude), *support = kern_random((size_t)queries * row, amplitude);
-    const uint16_t *grid_h = kern_to_half(grid, grid_n);
+    uint16_t *grid_h = kern_to_half(grid, grid_n);
+    tt_pack_swap_features_f16(grid_h, grid_n / channels, channels);
     float *w1 = kern_random(64 * 49 * 25, 0.3f), *w2 = kern_random(128 * 64 * 4, 0.06f);
     const float *bias[2] = {kern_random(64, 0.5f), kern_random(128, 0.5f)};
     const float *gamma[2] = {kern_random(64, 1.0f), kern_random(128, 1.0f)};

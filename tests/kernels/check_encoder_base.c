@@ -138,7 +138,8 @@ static void embed_level(struct tt_k_embed_base_level *level, double *want, int c
     const size_t grid_n = (size_t)frames * size * size * channels;
     const float amplitude = sqrtf(3.0f / (float)channels); /* features of about length one */
     float *grid = kern_random(grid_n, amplitude), *support = kern_random((size_t)queries * row, amplitude);
-    const uint16_t *grid_h = kern_to_half(grid, grid_n);
+    uint16_t *grid_h = kern_to_half(grid, grid_n);
+    tt_pack_swap_features_f16(grid_h, grid_n / channels, channels);
     struct encoder w;
 
     *level = (struct tt_k_embed_base_level){.grid = kern_upload(grid_h, grid_n * 2),

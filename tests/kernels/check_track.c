@@ -3,6 +3,8 @@
 #include "tests/kernels/kern.h"
 #include "tests/kernels/reference.h"
 
+#include "cuda/pack.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +25,9 @@ static void check_support_size(int size, int channels, int half)
     const int row = 49 * channels + 64;
     const size_t grid_n = (size_t)FRAMES * size * size * channels;
     float *grid = kern_random(grid_n, 1.0f);
-    const uint16_t *grid_h = half ? kern_to_half(grid, grid_n) : NULL;
+    uint16_t *grid_h = half ? kern_to_half(grid, grid_n) : NULL;
+    if (half)
+        tt_pack_swap_features_f16(grid_h, grid_n / channels, channels);
     const float *xy = random_points(QUERIES);
     int frame[QUERIES];
     for (int i = 0; i < QUERIES; i++)
@@ -88,8 +92,12 @@ static void check_cost_kind(int half, enum tt_k_mma mma,
     enum { QUERIES = 19, FRAMES = 3, ROW = 400 };
     float *lo = random_features((size_t)FRAMES * 1024, 256),
           *hi = random_features((size_t)FRAMES * 4096, 128);
-    const uint16_t *lo_h = half ? kern_to_half(lo, (size_t)FRAMES * 1024 * 256) : NULL;
-    const uint16_t *hi_h = half ? kern_to_half(hi, (size_t)FRAMES * 4096 * 128) : NULL;
+    uint16_t *lo_h = half ? kern_to_half(lo, (size_t)FRAMES * 1024 * 256) : NULL;
+    uint16_t *hi_h = half ? kern_to_half(hi, (size_t)FRAMES * 4096 * 128) : NULL;
+    if (half) {
+        tt_pack_swap_features_f16(lo_h, FRAMES * 1024, 256);
+        tt_pack_swap_features_f16(hi_h, FRAMES * 4096, 128);
+    }
     float *q = kern_random(QUERIES * ROW, 0.1f), *xy = random_points(QUERIES);
     /* queries that match some pixel; the first at corners and borders, where the window is cut */
     static const int at[] = {0, 4095, 63, 2080, 1000, 4032, 31 * 64 + 63, 62 * 64 + 31};

@@ -99,6 +99,11 @@ static inline int tt_thread()
     return (int)threadIdx.x;
 }
 
+static inline void tt_flip_64(unsigned &p)
+{
+    p ^= 64;
+}
+
 static inline void tt_barrier(int number, int threads)
 {
     emulate_barrier(number, threads);
