@@ -16,10 +16,12 @@
 namespace
 {
 
-template <int MW, int NW, int CK_, int STRIDE> struct shape : block_shape<MW, NW, STRIDE> {
+/* BATCH: pieces that a thread has on their way at once. */
+template <int MW, int NW, int CK_, int STRIDE, int BATCH_> struct shape : block_shape<MW, NW, STRIDE> {
     typedef block_shape<MW, NW, STRIDE> block;
     enum {
         CK = CK_,
+        BATCH = BATCH_,
         PIXEL = 2 * CK + 16, /* bytes of a pixel in shared memory */
         GROUPS = CK / 8,     /* 16-byte pieces of a pixel */
         TILE = block::IH * block::IW * PIXEL,
@@ -53,7 +55,7 @@ __device__ __forceinline__ void load_tile(unsigned char *shared, const __half *i
                                           int size, int channels, int rows, int cols, int top, int left,
                                           int step, int shift)
 {
-    enum { BATCH = 6, AHEAD = S::AHEAD };
+    enum { BATCH = S::BATCH, AHEAD = S::AHEAD };
     const int group = threadIdx.x % S::GROUPS;
     affine<false> f;
     f.load(norm + group * 16);
@@ -184,11 +186,11 @@ extern "C" int tt_k_conv_f16(const struct tt_k_conv_f16 *c, enum tt_k_mma mma, v
         return tt_k_conv_ring_f16(c, stream);
     switch (c->variant) {
     case TT_CONV_256x64_C32:
-        return launch<shape<4, 1, 32, 1>>(c, stream);
+        return launch<shape<4, 1, 32, 1, 11>>(c, stream);
     case TT_CONV_128x128_C32:
-        return launch<shape<2, 2, 32, 1>>(c, stream);
+        return launch<shape<2, 2, 32, 1, 6>>(c, stream);
     case TT_CONV_S2_128x128_C32:
-        return launch<shape<2, 2, 32, 2>>(c, stream);
+        return launch<shape<2, 2, 32, 2, 9>>(c, stream);
     default:
         return cudaErrorInvalidValue;
     }

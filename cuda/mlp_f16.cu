@@ -45,9 +45,8 @@ __device__ __forceinline__ void put_hidden(unsigned char *hidden, const float (&
                     tt_pack(c[i][j][2 * r], c[i][j][2 * r + 1]);
 }
 
-template <bool K16, int WIDTH, int TILES, int N, int U>
-__global__ void __launch_bounds__(shape<WIDTH, TILES, N, U>::THREADS, !K16 && WIDTH == 384 ? 1 : 2)
-    mlp(const struct tt_k_mlp_f16 g)
+template <bool K16, int WIDTH, int TILES, int N, int U, bool LATE>
+__global__ void __launch_bounds__(shape<WIDTH, TILES, N, U>::THREADS, 2) mlp(const struct tt_k_mlp_f16 g)
 {
     typedef shape<WIDTH, TILES, N, U> t;
     enum {
@@ -56,8 +55,11 @@ __global__ void __launch_bounds__(shape<WIDTH, TILES, N, U>::THREADS, !K16 && WI
         HIDDEN_LINE = t::HIDDEN_LINE,
         UP_STEPS = WIDTH / 16,
         DOWN_STEPS = t::TURN / 16,
-        UP_AHEAD = WIDTH == 256 ? 4 : 3,
-        DOWN_AHEAD = 2,
+        UP_AHEAD = WIDTH == 256 ? 4
+                   : K16        ? 3
+                                : 2,
+        SHORT = !K16,
+        DOWN_AHEAD = !K16 && WIDTH == 384 ? 1 : 2,
         TURNS = t::HIDDEN / t::TURN
     };
     extern __shared__ __align__(16) unsigned char shared[];
@@ -85,13 +87,23 @@ __global__ void __launch_bounds__(shape<WIDTH, TILES, N, U>::THREADS, !K16 && WI
     __syncthreads();
 
     unsigned char *hidden = shared + t::NORMED;
-    const uint32_t a_at = tt_shared_address(shared) + lane % 16 * LINE + lane / 16 * 16;
-    const uint32_t hidden_at = tt_shared_address(hidden) + lane % 16 * HIDDEN_LINE + lane / 16 * 16;
-    unsigned char *hidden_to = hidden + lane / 4 * HIDDEN_LINE + wn * 16 * U + lane % 4 * 4;
+    /* SHORT: from the thread's number each time, since registers are short */
+    auto a_of = [&](int thread) {
+        return tt_shared_address(shared) + thread % 16 * LINE + thread % 32 / 16 * 16;
+    };
+    auto hidden_of = [&](int thread) {
+        return tt_shared_address(hidden) + thread % 16 * HIDDEN_LINE + thread % 32 / 16 * 16;
+    };
+    auto to_of = [&](int thread) {
+        return hidden + thread % 32 / 4 * HIDDEN_LINE + thread / 32 * 16 * U + thread % 4 * 4;
+    };
+    const uint32_t a_once = a_of(threadIdx.x), hidden_once = hidden_of(threadIdx.x);
+    unsigned char *to_once = to_of(threadIdx.x);
 #pragma unroll 1
     for (int turn = 0; turn < TURNS; turn++) {
+        const uint32_t a_at = SHORT ? a_of(tt_thread()) : a_once;
         float c[TILES][U][4];
-        tt_rows<TILES, !K16 && N == 4> normed;
+        tt_rows<TILES, LATE> normed;
         normed.tile_bytes = 16 * LINE;
         tt_start(c, g.up_bias + turn * t::TURN + wn * 8 * U + lane % 4 * 2);
         normed.start(a_at);
@@ -113,12 +125,13 @@ __global__ void __launch_bounds__(shape<WIDTH, TILES, N, U>::THREADS, !K16 && WI
                 for (int k = 0; k < 4; k++)
                     c[i][j][k] = tt_gelu_fast(c[i][j][k]);
         __syncthreads(); /* the last turn's hidden columns have been read */
-        put_hidden<TILES, U>(hidden_to, c, HIDDEN_LINE);
+        put_hidden<TILES, U>(SHORT ? to_of(tt_thread()) : to_once, c, HIDDEN_LINE);
         __syncthreads();
 #pragma unroll
         for (int s = 0; s < UP_AHEAD; s++)
             u[s].load(up_of(min(turn + 1, TURNS - 1)) + s * 128);
-        tt_rows<TILES, !K16 && N == 4> hidden_rows;
+        const uint32_t hidden_at = SHORT ? hidden_of(tt_thread()) : hidden_once;
+        tt_rows<TILES, LATE> hidden_rows;
         hidden_rows.tile_bytes = 16 * HIDDEN_LINE;
         hidden_rows.start(hidden_at);
 #pragma unroll
@@ -142,11 +155,11 @@ cudaError_t launch(K *kernel, int rows, int threads, size_t bytes, const struct 
     return tt_launch(kernel, dim3(tt_div_up(g->rows, rows)), threads, bytes, stream, *g);
 }
 
-template <bool K16, int WIDTH, int TILES, int N, int U>
+template <bool K16, int WIDTH, int TILES, int N, int U, bool LATE = false>
 cudaError_t start(const struct tt_k_mlp_f16 *g, void *stream)
 {
     typedef shape<WIDTH, TILES, N, U> t;
-    return launch(mlp<K16, WIDTH, TILES, N, U>, t::ROWS, t::THREADS, t::BYTES, g, stream);
+    return launch(mlp<K16, WIDTH, TILES, N, U, LATE>, t::ROWS, t::THREADS, t::BYTES, g, stream);
 }
 
 } // namespace
@@ -157,8 +170,8 @@ extern "C" int tt_k_mlp_f16(const struct tt_k_mlp_f16 *g, enum tt_k_mma mma, voi
         return cudaErrorInvalidValue;
     const bool k16 = mma == TT_MMA_K16;
     if (g->width == 256)
-        return k16 ? start<true, 256, 3, 8, 4>(g, stream) : start<false, 256, 3, 4, 2>(g, stream);
+        return k16 ? start<true, 256, 3, 8, 4>(g, stream) : start<false, 256, 3, 4, 2, true>(g, stream);
     if (g->width == 384)
-        return k16 ? start<true, 384, 3, 8, 2>(g, stream) : start<false, 384, 3, 8, 2>(g, stream);
+        return k16 ? start<true, 384, 3, 8, 2>(g, stream) : start<false, 384, 3, 8, 2, true>(g, stream);
     return cudaErrorInvalidValue;
 }

@@ -19,11 +19,12 @@ namespace
 {
 
 /* A warp's tile is 16·TILES × 8·N. */
-template <int WIDTH_, int TILES_, int N_> struct tile {
+template <int WIDTH_, int TILES_, int N_, int AHEAD_ = WIDTH_ == 256 ? 3 : 2> struct tile {
     enum {
         WIDTH = WIDTH_,
         TILES = TILES_,
         N = N_,
+        AHEAD = AHEAD_,
         WARPS = WIDTH / (8 * N),
         THREADS = 32 * WARPS,
         ROWS = 16 * TILES,
@@ -70,8 +71,8 @@ __global__ void __launch_bounds__(t::THREADS, t::BLOCKS) product_normed(const st
         N = t::N,
         LINE = 2 * WIDTH + 16,
         STEPS = WIDTH / 16,
-        AHEAD = WIDTH == 256 ? 3 : 2, /* steps for which B is fetched ahead */
-        RING = AHEAD + 1              /* divides STEPS: it goes on from part to part */
+        AHEAD = t::AHEAD, /* steps for which B is fetched ahead */
+        RING = AHEAD + 1  /* divides STEPS: it goes on from part to part */
     };
     extern __shared__ __align__(16) unsigned char shared[];
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -218,7 +219,12 @@ extern "C" int tt_k_product_f16(const struct tt_k_product_f16 *g, enum tt_k_mma 
 {
     if (g->rows < 1 || (int64_t)g->rows * g->k > INT_MAX)
         return cudaErrorInvalidValue;
+    const bool k16 = mma == TT_MMA_K16;
     if (g->width == 256)
-        return choose<tile<256, 3, 4>>(g, mma, stream);
-    return g->width == 384 ? choose<tile<384, 3, 8>>(g, mma, stream) : cudaErrorInvalidValue;
+
+        return !k16 && !g->h ? choose<tile<256, 3, 8>>(g, mma, stream)
+                             : choose<tile<256, 3, 4>>(g, mma, stream);
+    if (g->width == 384)
+        return k16 ? choose<tile<384, 3, 8>>(g, mma, stream) : choose<tile<384, 3, 8, 1>>(g, mma, stream);
+    return cudaErrorInvalidValue;
 }
