@@ -407,6 +407,6 @@ extern "C" int tt_k_embed_base_f16(const struct tt_k_embed_base_f16 *e, enum tt_
         mma == TT_MMA_K16 ? tt_shared(embed_base<true>, BYTES) : tt_shared(embed_base<false>, BYTES);
     if (error)
         return error;
-    return tt_launch(mma == TT_MMA_K16 ? embed_base<true> : embed_base<false>, grid, 32 * WARPS, BYTES, stream,
-                     *e);
+    return tt_launch(mma == TT_MMA_K16 ? embed_base<true> : embed_base<false>, grid, 32 * WARPS, BYTES,
+                     stream, *e);
 }

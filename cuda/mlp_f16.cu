@@ -58,7 +58,7 @@ __global__ void __launch_bounds__(shape<WIDTH, TILES, N, U>::THREADS, 2) mlp(con
         UP_AHEAD = WIDTH == 256 ? 4
                    : K16        ? 3
                                 : 2,
-        SHORT = !K16,
+        SHORT = !K16, /* of registers */
         DOWN_AHEAD = !K16 && WIDTH == 384 ? 1 : 2,
         TURNS = t::HIDDEN / t::TURN
     };
@@ -87,7 +87,7 @@ __global__ void __launch_bounds__(shape<WIDTH, TILES, N, U>::THREADS, 2) mlp(con
     __syncthreads();
 
     unsigned char *hidden = shared + t::NORMED;
-    /* SHORT: from the thread's number each time, since registers are short */
+    /* SHORT: found anew from the thread's number each time */
     auto a_of = [&](int thread) {
         return tt_shared_address(shared) + thread % 16 * LINE + thread % 32 / 16 * 16;
     };

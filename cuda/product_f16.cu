@@ -1,8 +1,9 @@
 /* cuda/product_f16.cu: the mixer's matrix products on tensor cores, in two shapes, at width 256 and 384.
  *
  * A block makes 48 rows × all columns, WIDTH at a time, with eight warps of 48 × 32 (width 256) or six of
- * 48 × 64 (384); two blocks a multiprocessor, so that one multiplies while the other waits. B is read two or
- * three steps of k ahead. Sums run along k in order, beginning with the bias (mixer_f16.cuh).
+ * 48 × 64 (384; 256 streamed with the older instructions: four warps); two blocks a multiprocessor, so that
+ * one multiplies while the other waits. B is read one to three steps of k ahead. Sums run along k in order,
+ * beginning with the bias (mixer_f16.cuh).
  *
  * normed: A is layer_norm(h), FP32 h, made once in shared memory (25,344 and 37,632 bytes); then the warps
  * run through the columns of the product without barriers. FP16 out.
@@ -18,7 +19,7 @@
 namespace
 {
 
-/* A warp's tile is 16·TILES × 8·N. */
+/* A warp's tile is 16·TILES × 8·N; AHEAD: steps for which `normed` fetches B ahead. */
 template <int WIDTH_, int TILES_, int N_, int AHEAD_ = WIDTH_ == 256 ? 3 : 2> struct tile {
     enum {
         WIDTH = WIDTH_,
@@ -71,8 +72,8 @@ __global__ void __launch_bounds__(t::THREADS, t::BLOCKS) product_normed(const st
         N = t::N,
         LINE = 2 * WIDTH + 16,
         STEPS = WIDTH / 16,
-        AHEAD = t::AHEAD, /* steps for which B is fetched ahead */
-        RING = AHEAD + 1  /* divides STEPS: it goes on from part to part */
+        AHEAD = t::AHEAD,
+        RING = AHEAD + 1 /* divides STEPS: it goes on from part to part */
     };
     extern __shared__ __align__(16) unsigned char shared[];
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -221,7 +222,6 @@ extern "C" int tt_k_product_f16(const struct tt_k_product_f16 *g, enum tt_k_mma 
         return cudaErrorInvalidValue;
     const bool k16 = mma == TT_MMA_K16;
     if (g->width == 256)
-
         return !k16 && !g->h ? choose<tile<256, 3, 8>>(g, mma, stream)
                              : choose<tile<256, 3, 4>>(g, mma, stream);
     if (g->width == 384)

@@ -55,8 +55,8 @@ template <class T> int launch(const struct tt_k_support *s, void *stream)
 {
     if (s->channels % 2)
         return cudaErrorInvalidValue;
-    return tt_launch(support<T>, dim3(s->queries), 224, 0, stream, (const T *)s->grid, s->frame, s->xy, s->out,
-                     s->row, s->frames, s->size, s->channels, s->scale);
+    return tt_launch(support<T>, dim3(s->queries), 224, 0, stream, (const T *)s->grid, s->frame, s->xy,
+                     s->out, s->row, s->frames, s->size, s->channels, s->scale);
 }
 
 } // namespace
