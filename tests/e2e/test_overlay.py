@@ -7,7 +7,6 @@ import os
 import pathlib
 import pty
 import resource
-import select
 import shutil
 import signal
 import struct
@@ -580,7 +579,7 @@ class Workers(Scripted):
         for name in ("bin/tiletrack-worker", "bin/tiletrack-decode", "lib/tiletrack-scripted.so"):
             shutil.copy(BIN.parent / name, programs / name)
         self.worker, encoder = programs / "bin" / "tiletrack-worker", programs / "bin" / "tiletrack-encode"
-        encoder.write_text(f"#!/bin/sh\nkill -STOP $$\nexec {BIN}/tiletrack-encode \"$@\"\n")
+        encoder.write_text(f"#!/bin/sh\nkill -STOP $$\nexec '{BIN}/tiletrack-encode' \"$@\"\n")
         encoder.chmod(0o755)
         make_video(self.folder / "video.mkv", moved(100, 1, 1))
 
@@ -591,8 +590,10 @@ class Workers(Scripted):
               path1=self.out("overlay.mp4"), **values)
 
         def encoder():
-            while select.select([w.socket], [], [], 0)[0] and not ended:
-                ended.extend(m for m in [w.receive()] if m is None or m["type"] in ("done", "failed"))
+            with contextlib.suppress(TimeoutError):  # no more messages now
+                while not ended:
+                    message = w.receive(timeout=0)
+                    ended.extend([message] if message is None or message["type"] in ("done", "failed") else [])
             found = encoder_of(w.process.pid)
             return found if found and state_of(found) == "T" else None
 
