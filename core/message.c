@@ -162,6 +162,7 @@ static const struct field done_fields[] = {
     COUNT(done.resumed_frames),
     COUNT(done.decode_ms),
     COUNT(done.track_ms),
+    COUNT(done.refine_ms),
     COUNT(done.write_ms),
     COUNT(done.total_ms),
     IS(done.outputs, 1, TT_MESSAGE_OUTPUTS),

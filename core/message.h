@@ -77,7 +77,7 @@
 enum {
     TT_MESSAGE_FD = 3,
     TT_MESSAGE_MAGIC = 0x57545454, /* "TTTW" in memory */
-    TT_MESSAGE_VERSION = 5,        /* raised with every change of this file */
+    TT_MESSAGE_VERSION = 6,        /* raised with every change of this file */
     TT_MESSAGE_HEADER_BYTES = 12,
     TT_MESSAGE_TEXT_MAX = 4095, /* PATH_MAX without its NUL */
     TT_MESSAGE_BODY_MAX = 131072,
@@ -236,8 +236,10 @@ struct tt_message_done {
     int64_t truncated; /* the file ends early: its own outcome, not a plain success */
     int64_t resumed_frames;
     int64_t decode_ms; /* that tracking waited for frames */
-    int64_t track_ms, write_ms, total_ms;
-    int64_t outputs; /* of the following */
+    int64_t track_ms;
+    int64_t refine_ms; /* 0: it was not refined */
+    int64_t write_ms, total_ms;
+    int64_t outputs;                          /* of the following */
     int64_t output_bytes[TT_MESSAGE_OUTPUTS]; /* 0: it could not be made; a WARNING said why */
 };
 

@@ -87,7 +87,8 @@ static void say_done(struct tt_jobs *jobs, const struct tt_task *task, const str
            TT_STR("file", manifest->source), TT_STR("outcome", tt_outcome_name(task->outcome)),
            TT_INT("frames", figures->frames), TT_INT("queries", figures->queries),
            TT_INT("decode_ms", figures->decode_ms), TT_INT("track_ms", figures->track_ms),
-           TT_INT("total_ms", figures->total_ms), TT_STR("output", tt_manifest_output(manifest)),
+           TT_INT("refine_ms", figures->refine_ms), TT_INT("total_ms", figures->total_ms),
+           TT_STR("output", tt_manifest_output(manifest)),
            TT_STR("formats", format_names(written, formats, sizeof formats)), TT_INT("output_bytes", bytes),
            TT_STR("missing", task->formats & ~written
                                  ? format_names(task->formats & ~written, missing, sizeof missing)

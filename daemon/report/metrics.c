@@ -11,7 +11,7 @@
 static const int64_t bounds_ms[TT_METRIC_BUCKETS] = {10,   25,   50,    100,   250,   500,    1000,
                                                      2500, 5000, 10000, 30000, 60000, 300000, 1800000};
 static const char *const outcome_names[TT_METRIC_OUTCOMES] = {"done", "truncated", "failed", "cancelled"};
-static const char *const stage_names[TT_METRIC_STAGES] = {"decode", "track", "write", "all"};
+static const char *const stage_names[TT_METRIC_STAGES] = {"decode", "track", "refine", "write", "all"};
 
 void tt_histogram_add(struct tt_histogram *histogram, int64_t ms)
 {
@@ -34,6 +34,8 @@ void tt_metrics_job_done(struct tt_metrics *metrics, bool truncated, const struc
         metrics->output_bytes += done->output_bytes[i];
     tt_histogram_add(&metrics->stages[TT_METRIC_DECODE], done->decode_ms);
     tt_histogram_add(&metrics->stages[TT_METRIC_TRACK], done->track_ms);
+    if (done->refine_ms > 0)
+        tt_histogram_add(&metrics->stages[TT_METRIC_REFINE], done->refine_ms);
     tt_histogram_add(&metrics->stages[TT_METRIC_WRITE], done->write_ms);
     tt_histogram_add(&metrics->stages[TT_METRIC_ALL], done->total_ms);
 }

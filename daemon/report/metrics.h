@@ -25,6 +25,7 @@ enum tt_metric_outcome {
 enum tt_metric_stage {
     TT_METRIC_DECODE, /* that tracking waited for frames */
     TT_METRIC_TRACK,
+    TT_METRIC_REFINE, /* of jobs that were refined only */
     TT_METRIC_WRITE,
     TT_METRIC_ALL, /* from the worker's start of the job to its end */
     TT_METRIC_STAGES

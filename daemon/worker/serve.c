@@ -127,6 +127,7 @@ static void tell_done(const struct serving *s, struct tt_job_report *report)
                                                .resumed_frames = report->resumed_frames,
                                                .decode_ms = report->decode_ms,
                                                .track_ms = report->track_ms,
+                                               .refine_ms = report->refine_ms,
                                                .write_ms = report->write_ms,
                                                .total_ms = report->total_ms,
                                                .outputs = s->order->outputs}};

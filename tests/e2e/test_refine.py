@@ -142,6 +142,7 @@ class Refine(Scene):
         self.assertTrue((plain["tracks"] != refined["tracks"]).any(-1)[marks].all())
         told = refined["told"]
         self.assertTrue(told["refined"])
+        self.assertTrue(0 < told["refine_ms"] < told["total_ms"])
         self.assertEqual(told["positions_refined"], refined["meta"]["refined"]["positions"])
         self.assertGreater(told["positions_refined"], 0.9 * 30 * (FRAMES - 1))
         self.assertNothingPartial()
@@ -397,6 +398,12 @@ class Workers(Scene):
             shutil.copy(video, daemon.path("incoming", folder, "a.mkv.part"))
             os.rename(daemon.path("incoming", folder, "a.mkv.part"), daemon.path("incoming", folder, "a.mkv"))
         daemon.event("job_done", 2)
+        for done in daemon.events("job_done"):
+            if done["file"] == "fine/a.mkv":
+                self.assertGreater(done["refine_ms"], 0)
+                self.assertLessEqual(done["refine_ms"], done["total_ms"])
+            else:
+                self.assertEqual(done["refine_ms"], 0)
         made = {}
         for folder in ("", "fine"):
             with np.load(daemon.path("tracks", folder, "a.tracks.npz")) as file:

@@ -13,7 +13,7 @@ from waiting import WAIT_S, is_gone, wait_for
 
 WORKER = BIN / "tiletrack-worker"
 MODEL = SOURCE / "models" / "tiletrack-small.safetensors"
-MAGIC, VERSION = 0x57545454, 5
+MAGIC, VERSION = 0x57545454, 6
 OK, BAD_INPUT, RETRY_LATER, SHRINK_TILE, RESTART_WORKER, REFUSE, INTERRUPTED = range(7)
 STAGES = ("opening", "supports", "skipping", "decoding", "tracking", "refining", "writing", "drawing")
 CANCELLED, DEADLINE, SHUTDOWN = 1, 2, 3
@@ -38,7 +38,7 @@ FIELDS = {
     "started": f"$id {PLAN} width height frames_hint queries resumed_frames prefetched",
     "progress": "$id stage frames expected",
     "warning": "$id $text",
-    "done": "$id frames queries truncated resumed_frames decode_ms track_ms write_ms total_ms outputs "
+    "done": "$id frames queries truncated resumed_frames decode_ms track_ms refine_ms write_ms total_ms outputs "
             + " ".join(f"bytes{i}" for i in OUTPUTS),
     "failed": "$id status cause $text",
     "pong": "serial",

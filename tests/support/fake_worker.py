@@ -25,7 +25,7 @@ import time
 NAMES = "none setup job prefetch cancel ping reopen_log shutdown hello started progress warning done failed pong"
 TYPES = {name: number for number, name in enumerate(NAMES.split())}
 OK, BAD_INPUT, RETRY_LATER, _, RESTART_WORKER, REFUSE, INTERRUPTED = range(7)
-MAGIC, VERSION = 0x57545454, 5
+MAGIC, VERSION = 0x57545454, 6
 DECODER = "i" * 7
 OUTPUTS = 14  # that a job may have
 FORMS = {"setup": "titttiiiittiiiti", "job": "tttttiiiiidii" + "it" * OUTPUTS + "tti" + DECODER + "ii",
@@ -178,7 +178,7 @@ class Device:
         return word == "lie" and not self.done(job, 1, 1, 0, [0])
 
     def done(self, job, frames, queries, truncated, sizes):
-        self.stream.say("done", job, frames, queries, truncated, 0, 1, 2, 3, 4, len(sizes),
+        self.stream.say("done", job, frames, queries, truncated, 0, 1, 2, 0, 3, 4, len(sizes),
                         *(sizes + [0] * OUTPUTS)[:OUTPUTS])
 
     @staticmethod

@@ -54,7 +54,7 @@ static const struct tt_message examples[] = {
     {TT_MESSAGE_STARTED, {.started = {"k3v9", 1, 64, 16, 1920, 1080, 300, 256, 86, 1}}},
     {TT_MESSAGE_PROGRESS, {.progress = {"k3v9", TT_JOB_WRITING, 86, 300}}},
     {TT_MESSAGE_WARNING, {.warning = {"k3v9", "a \xff byte and a\nline"}}},
-    {TT_MESSAGE_DONE, {.done = {"k3v9", 300, 256, 1, 86, 10, 20, 30, 70, 2, {1000, 2000, 3000}}}},
+    {TT_MESSAGE_DONE, {.done = {"k3v9", 300, 256, 1, 86, 10, 20, 5, 30, 70, 2, {1000, 2000, 3000}}}},
     {TT_MESSAGE_FAILED, {.failed = {"k3v9", TT_BAD_INPUT, TT_FAILED_ERROR, "no frame could be decoded"}}},
     {TT_MESSAGE_PONG, {.ping = {12}}},
 };
@@ -139,8 +139,8 @@ static bool same(const struct tt_message *a, const struct tt_message *b)
         return TXT(warning.id) && TXT(warning.text);
     case TT_MESSAGE_DONE:
         return TXT(done.id) && NUM(done.frames) && NUM(done.queries) && NUM(done.truncated) &&
-               NUM(done.resumed_frames) && NUM(done.decode_ms) && NUM(done.track_ms) && NUM(done.write_ms) &&
-               NUM(done.total_ms) && NUM(done.outputs) &&
+               NUM(done.resumed_frames) && NUM(done.decode_ms) && NUM(done.track_ms) && NUM(done.refine_ms) &&
+               NUM(done.write_ms) && NUM(done.total_ms) && NUM(done.outputs) &&
                memcmp(a->body.done.output_bytes, b->body.done.output_bytes,
                       sizeof a->body.done.output_bytes) == 0;
     case TT_MESSAGE_FAILED:

@@ -47,6 +47,7 @@ static void a_histogram_is_cumulative(void **state)
     done.output_bytes[1] = 300;
     tt_metrics_job_done(&metrics, false, &done, 1000);
     done.track_ms = 60;
+    done.refine_ms = 26;
     tt_metrics_job_done(&metrics, true, &done, 1000);
     text = text_of(&metrics);
     has(text, "\ntiletrack_jobs_total{outcome=\"done\"} 1\n");
@@ -59,6 +60,9 @@ static void a_histogram_is_cumulative(void **state)
     has(text, "stage=\"track\",le=\"0.025\"} 1\n");
     has(text, "stage=\"track\",le=\"0.05\"} 1\n");
     has(text, "stage=\"track\",le=\"0.1\"} 2\n");
+    has(text, "stage=\"refine\",le=\"0.025\"} 0\n"); /* one of the two was refined */
+    has(text, "stage=\"refine\",le=\"0.05\"} 1\n");
+    has(text, "job_stage_seconds_count{stage=\"refine\"} 1\n");
     has(text, "stage=\"all\",le=\"1800\"} 0\n");
     has(text, "stage=\"all\",le=\"+Inf\"} 2\n");
     has(text, "tiletrack_job_stage_seconds_sum{stage=\"track\"} 0.071\n");
