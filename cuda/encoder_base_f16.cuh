@@ -1,6 +1,12 @@
-/* cuda/encoder_base_f16.cuh: base's encoder behind the sums of its first convolution, for 16 patches of one
- * orientation and four warps, each a quarter of the channels: norms and ReLU, second and third convolution.
- * Of encoder_base_f16.cu, which says how, and embed_base_f16.cu.
+/* cuda/encoder_base_f16.cuh: embed_base_f16.cu's second half: base's encoder behind the sums of its first
+ * convolution, for 16 patches of one orientation and four warps.
+ *
+ * 3×3 stride 2 (64 -> 128, 2 × 2 positions), 2×2 (128 -> 128, one), each convolution with group norm and
+ * ReLU. Channels are the rows of the products and patches their columns, as in embed_f16.cu. A warp takes a
+ * quarter of the channels, so that a group of 16 channels, over all positions, never leaves it. The activated
+ * results, transposed 8 × 8 by 8 × 8, are the right operands of the next convolution and reach the other
+ * warps through 32 KB of shared memory. Sums: taps in order, then k in packed order; norms over a lane's
+ * values in order, then three butterflies.
  */
 #ifndef TT_CUDA_ENCODER_BASE_F16_CUH
 #define TT_CUDA_ENCODER_BASE_F16_CUH

@@ -117,8 +117,7 @@ struct tt_gpu {
     struct tt_gpu_track track;
     struct tt_gpu_graph graphs[TT_GPU_GRAPHS];
     uint64_t graph_clock;
-    int no_graphs;    /* for measurements */
-    int points_first; /* for measurements: all levels of a volume tile before the next */
+    int no_graphs; /* for measurements */
 };
 
 /* graph.c: queues a stage. Returns a cudaError_t. */

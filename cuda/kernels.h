@@ -203,15 +203,7 @@ enum { TT_K_VOLUME_ROW = 56 };
 int tt_k_correlate_f32(const float *grid, const float *support, const float *state, float *volume,
                        int queries, int frames, int row, int size, int channels, float scale, void *stream);
 
-/* ---- correlation_f16.cu, encoder_base_f16.cu, embed_f16.cu ---- */
-
-/* The same on tensor cores, features in FP16. volume: out, [2][queries·frames][49][64] halfs in the column
- * order that correlation_f16.cu describes and tt_pack_encoder_base_f16 packs for. channels: 64, 128 or 256.
- */
-enum { TT_K_VOLUME_ROW_F16 = 64 };
-int tt_k_correlate_f16(const uint16_t *grid, const float *support, const float *state, uint16_t *volume,
-                       int queries, int frames, int row, int size, int channels, float scale,
-                       enum tt_k_mma mma, void *stream);
+/* ---- embed_f16.cu, embed_base_f16.cu ---- */
 
 /* Small's correlation and encoder in one kernel, all levels (embed_f16.cu): no volume in memory. */
 enum { TT_K_EMBED_LEVELS = 3 };
@@ -249,18 +241,6 @@ struct tt_k_embed_base_f16 {
     int levels, queries, frames, row, out_row;
 };
 int tt_k_embed_base_f16(const struct tt_k_embed_base_f16 *embed, enum tt_k_mma mma, void *stream);
-
-/* Base's encoder of one level (encoder_base_f16.cu): 3×3 stride 2, 3×3 stride 2, 2×2, each with group norm
- * and ReLU. */
-struct tt_k_encode_base_f16 {
-    const uint16_t *volume;            /* [2][rows][49][64], from tt_k_correlate_f16 */
-    const uint16_t *weight[2];         /* of each orientation, packed by tt_pack_encoder_base_f16 */
-    const uint16_t *weight2, *weight3; /* [9·64][128], [4·128][128] (tap, channel), by tt_pack_left_f16 */
-    const float *bias[3], *gamma[3], *beta[3]; /* [64], [128], [128] */
-    uint16_t *out;     /* patch p, orientation o at out + p·out_row + 128·o: 128 halfs */
-    int rows, out_row; /* out_row: even */
-};
-int tt_k_encode_base_f16(const struct tt_k_encode_base_f16 *encode, enum tt_k_mma mma, void *stream);
 
 /* ---- mixer.cu, attention.cu ---- */
 

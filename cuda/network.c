@@ -223,11 +223,10 @@ int tt_gpu_each_volume(struct tt_gpu *gpu, int queries, int frames,
     int error = 0;
 
     for (int i = 0; i < TT_LEVELS * parts && !error; i++) {
-        int level = gpu->points_first ? i % TT_LEVELS : i / parts;
-        int q = (gpu->points_first ? i / TT_LEVELS : i % parts) * gpu->volume_tile;
+        int q = i % parts * gpu->volume_tile;
         int n = queries - q < gpu->volume_tile ? queries - q : gpu->volume_tile;
 
-        error = encode(gpu, level, q, n, frames);
+        error = encode(gpu, i / parts, q, n, frames);
     }
     return error;
 }

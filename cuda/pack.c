@@ -81,41 +81,6 @@ int tt_pack_conv_f16(uint16_t *packed, const float *weight, const float *project
     return 0;
 }
 
-/* The volume's column that k (0..63) of a tap stands for, as the 16 bytes of a lane spread over the steps. */
-static int column_of(int k)
-{
-    const int step = k / 16, half = k % 16 / 8, q = k % 8 / 2;
-    return step / 2 * 32 + q * 8 + step % 2 * 4 + half * 2 + k % 2;
-}
-
-/* The input channel (position) of a column, or -1 where it stands for none. */
-static int channel_of(int column, int orientation)
-{
-    int channel;
-    if (orientation == 0) {
-        channel = column % 16 / 2 * 8 + column / 16 * 2 + column % 2;
-        return channel < 49 ? channel : -1;
-    }
-    return column / 8 < 7 && column % 8 < 7 ? column % 8 * 7 + column / 8 : -1;
-}
-
-int tt_pack_encoder_base_f16(uint16_t *packed, const float *weight, int orientation)
-{
-    const int taps = 9;
-    float *matrix = calloc((size_t)taps * 64 * 64, sizeof(*matrix));
-    if (!matrix)
-        return -1;
-    for (int tap = 0; tap < taps; tap++)
-        for (int k = 0; k < 64; k++) {
-            const int channel = channel_of(column_of(k), orientation);
-            for (int o = 0; o < 64 && channel >= 0; o++)
-                matrix[((size_t)tap * 64 + k) * 64 + o] = weight[((size_t)o * 49 + channel) * taps + tap];
-        }
-    tt_pack_left_f16(packed, matrix, taps * 64, 64);
-    free(matrix);
-    return 0;
-}
-
 /* Tap of element i (0..15) of the window of encoder position (px, py): those that all four have, then its
  * own. */
 static int tap_of(int i, int px, int py)

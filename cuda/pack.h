@@ -29,10 +29,6 @@ void tt_pack_left_f16(uint16_t *packed, const float *matrix, int k, int n);
  * (9·in_c + proj_c)·out_c. Returns 0, or -1 without memory. */
 int tt_pack_conv_f16(uint16_t *packed, const float *weight, const float *projection, int out_c, int in_c,
                      int proj_c, int chunk);
-/* weight [64][49][3][3] of base's first encoder convolution, for the volumes of an orientation (0 or 1) as
- * tt_k_correlate_f16 writes them. packed: out, 9·64·64. Returns 0, or -1 without memory. */
-int tt_pack_encoder_base_f16(uint16_t *packed, const float *weight, int orientation);
-
 /* weight [64][49][5][5] of small's first encoder convolution, for an orientation, in steps of 16 × 64 as
  * embed_f16.cu reads them. packed: out, as many halfs as the enumeration says. */
 enum { TT_EMBED_HALFS_0 = 25 * 3584, TT_EMBED_HALFS_1 = 7 * 19 * 1024 };

@@ -444,28 +444,8 @@ void bench_track_f32(void)
 
 struct track_f16 {
     enum tt_k_mma mma;
-    int queries, size, channels;
-    const uint16_t *grid;
-    const float *support, *state;
-    uint16_t *volume;
-    struct tt_k_encode_base_f16 encode_base;
     struct tt_k_cost cost;
 };
-
-static int launch_correlate_f16(const void *context, int set, void *stream)
-{
-    const struct track_f16 *c = context;
-    (void)set;
-    return tt_k_correlate_f16(c->grid, c->support, c->state, c->volume, c->queries, FRAMES, 49 * c->channels,
-                              c->size, c->channels, (float)c->size / 256.0f, c->mma, stream);
-}
-
-static int launch_encode_base_f16(const void *context, int set, void *stream)
-{
-    const struct track_f16 *c = context;
-    (void)set;
-    return tt_k_encode_base_f16(&c->encode_base, c->mma, stream);
-}
 
 static int launch_cost_f16(const void *context, int set, void *stream)
 {
@@ -474,57 +454,10 @@ static int launch_cost_f16(const void *context, int set, void *stream)
     return tt_k_cost_f16(&c->cost, c->mma, stream);
 }
 
-/* State whose points lie in the frame, as nearly all do. */
-static float *random_state(int rows)
-{
-    float *state = kern_zeros(sizeof(*state) * (size_t)rows * 4);
-    for (int i = 0; i < rows; i++)
-        state[4 * i] = 128.0f + 124.0f * kern_uniform(), state[4 * i + 1] = 128.0f + 124.0f * kern_uniform();
-    return kern_upload(state, sizeof(*state) * (size_t)rows * 4);
-}
-
-static void bench_correlation_f16(struct track_f16 *c, int queries)
-{
-    static const int sizes[] = {64, 32, 128}, channels[] = {128, 256, 64};
-    const int rows = queries * FRAMES, k = c->mma == TT_MMA_K16 ? 16 : 8;
-    const double volume = 2.0 * rows * 2 * 49 * 64;
-    c->queries = queries;
-    c->state = random_state(rows);
-    c->volume = kern_device((size_t)volume);
-    for (int i = 0; i < 3; i++) {
-        c->size = sizes[i], c->channels = channels[i];
-        c->grid = random_f16((size_t)FRAMES * c->size * c->size * c->channels, 0.1f);
-        c->support = random_f32((size_t)queries * 49 * c->channels, 0.1f);
-        const double flop = 2.0 * rows * 64.0 * 49 * c->channels;
-        const struct bench b = {.flop = flop, .bytes = volume, .launch = launch_correlate_f16, .context = c};
-        bench_run(&b, "correlate_f16 k%d %d:%d, %d queries", k, c->size, c->channels, queries);
-    }
-    c->encode_base = (struct tt_k_encode_base_f16){.volume = c->volume,
-                                                   .weight2 = random_f16(9 * 64 * 128, 0.05f),
-                                                   .weight3 = random_f16(4 * 128 * 128, 0.05f),
-                                                   .out = kern_device((size_t)rows * TT_K_TOKEN * 2),
-                                                   .rows = rows,
-                                                   .out_row = TT_K_TOKEN};
-    for (int o = 0; o < 3; o++) {
-        if (o < 2)
-            c->encode_base.weight[o] = random_f16(9 * 64 * 64, 0.05f);
-        c->encode_base.bias[o] = random_f32(128, 0.5f);
-        c->encode_base.gamma[o] = random_f32(128, 1.0f);
-        c->encode_base.beta[o] = random_f32(128, 0.5f);
-    }
-    const double base_flop = 2.0 * rows * 2 * (100.0 * 64 * 64 + 25.0 * 64 * 128 + 512.0 * 128);
-    const struct bench base = {
-        .flop = base_flop, .bytes = volume, .launch = launch_encode_base_f16, .context = c};
-    bench_run(&base, "encode_base_f16 k%d, %d queries", k, queries);
-    kern_free_all();
-}
-
 void bench_track_f16(enum tt_k_mma mma)
 {
     struct track_f16 c = {.mma = mma};
     const int k = mma == TT_MMA_K16 ? 16 : 8;
-    for (int queries = 64; queries <= QUERIES; queries *= 2)
-        bench_correlation_f16(&c, queries);
     const size_t lo = (size_t)FRAMES * 1024 * 256, hi = (size_t)FRAMES * 4096 * 128;
     const float *q = random_f32(QUERIES * 384, 0.1f);
     c.cost = (struct tt_k_cost){.lowres = random_f16(lo, 0.1f),

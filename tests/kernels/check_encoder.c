@@ -1,5 +1,4 @@
-/* tests/kernels/check_encoder.c: correlation volumes, and small's embeddings without them, on tensor cores
- * against plain C. */
+/* tests/kernels/check_encoder.c: small's embeddings on tensor cores against plain C. */
 #include "tests/kernels/checks.h"
 #include "tests/kernels/kern.h"
 #include "tests/kernels/reference.h"
@@ -8,65 +7,6 @@
 
 #include <math.h>
 #include <string.h>
-
-enum { ROW = TT_K_VOLUME_ROW_F16 };
-
-/* The position that a column of a volume stands for, or -1; correlation_f16.cu says how they are laid out. */
-static int position(int orientation, int column)
-{
-    const int direct = column % 16 / 2 * 8 + column / 16 * 2 + column % 2;
-    if (orientation == 0)
-        return direct < 49 ? direct : -1;
-    return column / 8 < 7 && column % 8 < 7 ? column % 8 * 7 + column / 8 : -1;
-}
-
-static void check_correlate_size(int size, int channels, enum tt_k_mma mma)
-{
-    enum { QUERIES = 3, FRAMES = 15, N = QUERIES * FRAMES };
-    const int row = 49 * channels + 8;
-    const size_t grid_n = (size_t)FRAMES * size * size * channels;
-    float *grid = kern_random(grid_n, 1.0f), *support = kern_random((size_t)QUERIES * row, 1.0f);
-    float *state = kern_random(N * 4, 140.0f); /* some beyond the border */
-    uint16_t *grid_h = kern_to_half(grid, grid_n);
-    tt_pack_swap_features_f16(grid_h, grid_n / channels, channels);
-    const float fixed[] = {0, 0, 256, 256, 0, 255.9f, 300, -40, 128, 128, 2, 130, -3000, 1e9f};
-    for (int i = 0; i < N; i++)
-        for (int k = 0; k < 2; k++)
-            state[4 * i + k] = 2 * i + k < 14 ? fixed[2 * i + k] : state[4 * i + k] + 128.0f;
-    float *rounded = kern_zeros(sizeof(float) * QUERIES * row);
-    memcpy(rounded, support, sizeof(float) * QUERIES * row);
-    kern_to_half(rounded, (size_t)QUERIES * row);
-    double *want = kern_zeros(sizeof(double) * 2 * N * 49 * ROW), one[49 * 49];
-    for (int i = 0; i < N; i++) {
-        ref_correlate(one, grid + (size_t)(i % FRAMES) * size * size * channels,
-                      rounded + (size_t)(i / FRAMES) * row, (double)state[4 * i] * size / 256.0,
-                      (double)state[4 * i + 1] * size / 256.0, size, channels);
-        for (int o = 0; o < 2; o++)
-            for (int r = 0; r < 49; r++)
-                for (int c = 0; c < ROW; c++) {
-                    const int p = position(o, c);
-                    want[(((size_t)o * N + i) * 49 + r) * ROW + c] = p < 0 ? 0.0
-                                                                     : o   ? one[p * 49 + r]
-                                                                           : one[r * 49 + p];
-                }
-    }
-    const uint16_t *grid_d = kern_upload(grid_h, grid_n * 2);
-    const float *support_d = kern_upload(support, sizeof(float) * QUERIES * row);
-    const float *state_d = kern_upload(state, sizeof(float) * N * 4);
-    struct kern_out out = kern_output((size_t)2 * N * 49 * ROW * 2, NULL);
-    KERN_RUN(out, tt_k_correlate_f16(grid_d, support_d, state_d, out.device, QUERIES, FRAMES, row, size,
-                                     channels, (float)size / 256.0f, mma, NULL));
-    kern_verdict(&out, want, (size_t)2 * N * 49 * ROW, 1, 5e-4, 1e-2, "correlate_f16 k%d %d:%d",
-                 mma == TT_MMA_K16 ? 16 : 8, size, channels);
-    kern_free_all();
-}
-
-void check_correlate_f16(enum tt_k_mma mma)
-{
-    check_correlate_size(32, 256, mma);
-    check_correlate_size(64, 128, mma);
-    check_correlate_size(128, 64, mma);
-}
 
 /* norm(x) with a ReLU, rounded as the kernel's FP16 operands or outputs are not: in FP64. */
 static void encode_reference(double *out, const float *volume, const float *w1, const float *w2,

@@ -1,5 +1,4 @@
-/* tests/kernels/check_encoder_base.c: base's correlation encoder, and its embeddings without volumes in
- * memory, on tensor cores against plain C. */
+/* tests/kernels/check_encoder_base.c: base's embeddings on tensor cores against plain C. */
 #include "tests/kernels/checks.h"
 #include "tests/kernels/kern.h"
 #include "tests/kernels/reference.h"
@@ -8,7 +7,7 @@
 
 #include <math.h>
 
-enum { ROW = TT_K_VOLUME_ROW_F16, OUT_ROW = 260, CONVS = 3, MOST = 16 * 64 };
+enum { CONVS = 3, MOST = 16 * 64 };
 
 struct encoder {
     const float *weight[CONVS], *bias[CONVS], *gamma[CONVS], *beta[CONVS];
@@ -19,15 +18,6 @@ static const struct ref_conv shapes[CONVS] = {
     {.in_size = 4, .in_c = 64, .out_size = 2, .out_c = 128, .kernel = 3, .stride = 2, .round16 = 1},
     {.in_size = 2, .in_c = 128, .out_size = 1, .out_c = 128, .kernel = 2, .stride = 2, .round16 = 1},
 };
-
-/* The position that a column of a volume stands for, or -1; correlation_f16.cu says how they are laid out. */
-static int position(int orientation, int column)
-{
-    const int direct = column % 16 / 2 * 8 + column / 16 * 2 + column % 2;
-    if (orientation == 0)
-        return direct < 49 ? direct : -1;
-    return column / 8 < 7 && column % 8 < 7 ? column % 8 * 7 + column / 8 : -1;
-}
 
 /* out [patches][128] in FP64; what a convolution reads is rounded to FP16. */
 static void encode_reference(double *out, const float *volume, const struct encoder *e, int patches)
@@ -81,54 +71,6 @@ static void random_encoder(struct encoder *w, const float *bias[CONVS], const fl
         beta[i] = kern_upload(w->beta[i], sizeof(float) * s->out_c);
     }
 }
-
-static void check_rows(int rows, enum tt_k_mma mma)
-{
-    const int patches = 2 * rows;
-    float *v = kern_random((size_t)patches * 49 * ROW, 1.0f),
-          *logical = kern_zeros(sizeof(float) * patches * 49 * 49);
-    uint16_t *v_h = kern_to_half(v, (size_t)patches * 49 * ROW), *packed = kern_zeros(9 * 64 * 64 * 2);
-    struct encoder w;
-    struct tt_k_encode_base_f16 e = {.rows = rows, .out_row = OUT_ROW};
-    random_encoder(&w, e.bias, e.gamma, e.beta);
-    for (int i = 0; i < patches * 49 * ROW; i++) {
-        const int p = i / (49 * ROW), channel = position(p / rows, i % ROW);
-        if (channel < 0)
-            v_h[i] = 0;
-        else
-            logical[i / ROW * 49 + channel] = v[i];
-    }
-    double *reference = kern_zeros(sizeof(double) * patches * 128),
-           *want = kern_zeros(sizeof(double) * rows * OUT_ROW);
-    float *before = kern_random((size_t)rows * OUT_ROW, 1.0f);
-    const uint16_t *before_h = kern_to_half(before, (size_t)rows * OUT_ROW);
-    encode_reference(reference, logical, &w, patches);
-    for (int i = 0; i < rows * OUT_ROW; i++) {
-        const int r = i / OUT_ROW, c = i % OUT_ROW;
-        want[i] = c < 256 ? reference[((size_t)(c / 128) * rows + r) * 128 + c % 128] : before[i];
-    }
-    for (int o = 0; o < 2; o++) {
-        tt_pack_encoder_base_f16(packed, w.weight[0], o);
-        e.weight[o] = kern_upload(packed, 9 * 64 * 64 * 2);
-    }
-    e.weight2 = packed_left(w.weight[1], 128, 64, 9);
-    e.weight3 = packed_left(w.weight[2], 128, 128, 4);
-    e.volume = kern_upload(v_h, (size_t)patches * 49 * ROW * 2);
-    struct kern_out out = kern_output(sizeof(uint16_t) * rows * OUT_ROW, before_h);
-    e.out = out.device;
-    KERN_RUN(out, tt_k_encode_base_f16(&e, mma, NULL));
-    kern_verdict(&out, want, (size_t)rows * OUT_ROW, 1, 1e-3, 1e-2, "encode_base_f16 k%d %d rows",
-                 mma == TT_MMA_K16 ? 16 : 8, rows);
-    kern_free_all();
-}
-
-void check_encode_base_f16(enum tt_k_mma mma)
-{
-    check_rows(47, mma);
-    check_rows(3, mma);
-}
-
-/* ---- correlation and encoder in one kernel ---- */
 
 /* A level's inputs; embeddings of all queries and frames go to want + column. */
 static void embed_level(struct tt_k_embed_base_level *level, double *want, int column, int size, int channels,

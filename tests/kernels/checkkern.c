@@ -31,9 +31,7 @@ int main(int argc, char **argv)
         check_mlp_f16(k ? TT_MMA_K16 : TT_MMA_K8);
         check_attend_f16(k ? TT_MMA_K16 : TT_MMA_K8);
         check_cost_f16(k ? TT_MMA_K16 : TT_MMA_K8);
-        check_correlate_f16(k ? TT_MMA_K16 : TT_MMA_K8);
         check_embed_f16(k ? TT_MMA_K16 : TT_MMA_K8);
-        check_encode_base_f16(k ? TT_MMA_K16 : TT_MMA_K8);
         check_embed_base_f16(k ? TT_MMA_K16 : TT_MMA_K8);
     }
     printf("%d passed, %d failed\n", kern_passed(), kern_failed());

@@ -19,10 +19,8 @@ void check_tokens(void);
 void check_head(void);
 void check_attention(void);
 void check_cost_f16(enum tt_k_mma mma);
-void check_correlate_f16(enum tt_k_mma mma);
 void check_embed_f16(enum tt_k_mma mma);
 void check_embed_small_f16(enum tt_k_mma mma);
-void check_encode_base_f16(enum tt_k_mma mma);
 void check_embed_base_f16(enum tt_k_mma mma);
 void check_embed_base_small_f16(enum tt_k_mma mma);
 

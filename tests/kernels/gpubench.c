@@ -1,7 +1,7 @@
 /* tests/kernels/gpubench.c: one clip on the device, from its pixels to its tracks.
  *
  *     gpubench WEIGHTS [fp16|fp32] [--queries N] [--tile QUERIES,FRAMES] [--runs N] [--range] [--no-graphs]
- *              [--windows] [--volumes QUERIES] [--points-first]
+ *              [--windows] [--volumes QUERIES]
  *
  * WEIGHTS: a file, or "small:SEED" or "base:SEED" for weights from the formula. The clip (47 frames of the
  * formula's) lies on the device, query points are a grid in the first frame. Prints one JSON object: medians
@@ -10,7 +10,7 @@
  * cudaProfilerStop, for ncu's range replay; no times. --windows: instead, whole windows by the backend's
  * table, clips and supports in pageable memory, new frames in every window: windows a second, each brought
  * before the one before it is tracked, and each only afterwards. --volumes: volumes of at most so many query
- * points at a time, no more than the plan says; --points-first: all levels of them before the next.
+ * points at a time (FP32 has them), no more than the plan says.
  */
 #include "core/formula.h"
 #include "cuda/backend.h"
@@ -29,7 +29,7 @@ enum { MOST_RUNS = 101 };
 struct bench {
     const char *weights;
     struct tt_backend_options options;
-    int queries, runs, range, no_graphs, windows, volume_queries, points_first;
+    int queries, runs, range, no_graphs, windows, volume_queries;
     struct tt_gpu *gpu;
     uint8_t *rgb; /* on the device, as the following */
     int *frame;
@@ -76,8 +76,6 @@ static int parse(struct bench *b, int argc, char **argv)
             b->windows = 1;
         else if (!strcmp(argv[i], "--no-graphs"))
             b->no_graphs = 1;
-        else if (!strcmp(argv[i], "--points-first"))
-            b->points_first = 1;
         else if (!strcmp(argv[i], "--volumes") && ++i)
             b->volume_queries = atoi(value);
         else if (!strcmp(argv[i], "--queries") && ++i)
@@ -306,7 +304,7 @@ int main(int argc, char **argv)
     if (!parse(&b, argc, argv)) {
         fprintf(stderr,
                 "usage: gpubench WEIGHTS [fp16|fp32] [--queries N] [--tile QUERIES,FRAMES] [--runs N] "
-                "[--range] [--no-graphs] [--windows] [--volumes QUERIES] [--points-first]\n");
+                "[--range] [--no-graphs] [--windows] [--volumes QUERIES]\n");
         return 2;
     }
     weights = open_weights(b.weights, &formula);
@@ -318,7 +316,6 @@ int main(int argc, char **argv)
     planned = tt_backend_cuda.plan(backend)->volume_queries;
     if (!b.volume_queries || b.volume_queries > planned)
         b.volume_queries = planned;
-    b.gpu->points_first = b.points_first;
     b.gpu->no_graphs = b.no_graphs;
     make_inputs(&b);
     if (b.windows)

@@ -41,18 +41,6 @@ cudaError_t launching_launch(int kernel, dim3 grid, dim3 block, void **arguments
     return cudaSuccess;
 }
 
-cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *c, const void *host, void **arguments)
-{
-    return cudaLaunchKernel(host, c->gridDim, c->blockDim, arguments, c->dynamicSmemBytes, c->stream);
-}
-
-cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *a, const void *host)
-{
-    (void)host;
-    *a = (struct cudaFuncAttributes){.ptxVersion = 75, .binaryVersion = 75};
-    return cudaSuccess;
-}
-
 cudaError_t cudaFuncSetAttribute(const void *kernel, enum cudaFuncAttribute attribute, int value)
 {
     (void)kernel;

@@ -300,7 +300,6 @@ static const struct {
     {"12tt_k_mlp_f16", BEHIND(tt_k_mlp_f16, width), sizeof(struct tt_k_mlp_f16)},
     {"15tt_k_attend_f16", BEHIND(tt_k_attend_f16, width), sizeof(struct tt_k_attend_f16)},
     {"9tt_k_cost", BEHIND(tt_k_cost, row), sizeof(struct tt_k_cost)},
-    {"20tt_k_encode_base_f16", BEHIND(tt_k_encode_base_f16, out_row), sizeof(struct tt_k_encode_base_f16)},
     {"14tt_k_embed_f16", BEHIND(tt_k_embed_f16, level[0].scale), offsetof(struct tt_k_embed_f16, level[1])},
     {"14tt_k_embed_f16", BEHIND(tt_k_embed_f16, level[1].scale), offsetof(struct tt_k_embed_f16, level[2])},
     {"14tt_k_embed_f16", BEHIND(tt_k_embed_f16, level[2].scale), offsetof(struct tt_k_embed_f16, state)},

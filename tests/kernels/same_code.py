@@ -9,6 +9,8 @@ labels), ptxas makes the machine code of both for each card that we build for, a
 instructions, registers, shared memory, parameters and constants are compared byte by byte. A file that differs in comments and
 blanks only, with all that it includes, is compiled once; where all of cuda/ does, nothing is.
 
+A file of kernels that is gone is no difference by itself; that nobody launched them is what the launches say.
+
 launches: what record.c writes down of whole clips: every launch with its arguments, every copy with what the host sends (so
 the packed weights too), events, graphs and memory, in order. core/ is the working tree's on both sides.
 
@@ -161,8 +163,9 @@ def sections(elf):
 def compare_code(old, new):
     """Lines of what differs."""
     problems, other_ptx, kernels = [], set(), set()
-    for missing in set(old.kernels) ^ set(new.kernels):
-        problems.append(f"cuda/{missing}.cu is in one of them only")
+    problems += [f"cuda/{name}.cu is new" for name in sorted(set(new.kernels) - set(old.kernels))]
+    for name in sorted(set(old.kernels) - set(new.kernels)):
+        print(f"cuda/{name}.cu is gone: where it was launched, the launches differ")
     for name in sorted(set(old.kernels) & set(new.kernels)):
         for arch in VIRTUAL:
             a, b = old.entries(name, arch), new.entries(name, arch)
