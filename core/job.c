@@ -62,7 +62,7 @@ static enum tt_status read_mask_points(struct tt_run *run, const char *path,
 
     status = tt_decoder_open_path(path, &fd, err);
     if (status)
-        return status;
+        return tt_fail_within(err, "mask %s", path);
     status = tt_decoder_mask(fd, &run->job->decoder, &pixels, &mask.width, &mask.height, err);
     close(fd);
     mask.pixels = pixels;

@@ -173,6 +173,13 @@ class Queries(Folder):
         with np.load(self.folder / "a.tracks.npz") as tracks:
             np.testing.assert_array_equal(tracks["query_points"][:, 0], [1, 1, 1, 1])
 
+    def test_a_mask_that_is_no_file_is_named(self):
+        video = small_video(self.folder / "a.mkv")
+        os.mkfifo(self.folder / "a.mask.png")
+        process = run("track", video)
+        self.assertExit(process, 1)
+        self.assertIn("a.mask.png: is not a regular file (a fifo)", process.stderr)
+
 
 class Usage(Folder):
     def test_exit_codes(self):
