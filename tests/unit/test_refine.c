@@ -171,6 +171,46 @@ static void what_has_no_texture_is_no_template(void **state)
     assert_true(template.is_textured);
 }
 
+/* A pixel between others; beyond the image its nearest pixel. */
+static double between(const float *image, double x, double y)
+{
+    const double most = TT_CUT_SIZE - 1.001;
+    int column, line;
+    const float *p;
+
+    x = fmin(fmax(x, 0), most);
+    y = fmin(fmax(y, 0), most);
+    column = (int)x;
+    line = (int)y;
+    p = image + line * TT_CUT_SIZE + column;
+    x -= column;
+    y -= line;
+    return (1 - y) * ((1 - x) * p[0] + x * p[1]) + y * ((1 - x) * p[TT_CUT_SIZE] + x * p[TT_CUT_SIZE + 1]);
+}
+
+/* Windows that lie within the image and such that reach beyond each of its sides. */
+static void windows_are_sampled_everywhere(void **state)
+{
+    static const float places[][2] = {{31.5f, 31.25f}, {15.f, 47.f},    {14.6f, 30.f}, {30.3f, 14.2f},
+                                      {50.7f, 31.f},   {31.f, 49.125f}, {1.5f, 62.f},  {62.3f, 0.4f}};
+    float image[TT_CUT_BYTES];
+    struct tt_template template;
+
+    (void)state;
+    cut_image(&plain, 800, 450, image);
+    for (size_t n = 0; n < sizeof places / sizeof *places; n++) {
+        tt_template_take(&template, image, places[n][0], places[n][1], true);
+        for (int j = 0; j < TT_ALIGN_SIDE; j++) {
+            for (int i = 0; i < TT_ALIGN_SIDE; i++) {
+                double x = places[n][0] + i - TT_ALIGN_HALF, y = places[n][1] + j - TT_ALIGN_HALF;
+
+                assert_true(fabs(template.value[j][i] - between(image, x, y)) < 1e-3);
+            }
+            assert_true(template.value[j][TT_ALIGN_SIDE] == 0);
+        }
+    }
+}
+
 enum { POINTS = 70 }; /* more than a block */
 
 static struct tt_refine_guess start[POINTS];
@@ -366,6 +406,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(registration_finds_known_warps),
+        cmocka_unit_test(windows_are_sampled_everywhere),
         cmocka_unit_test(what_has_no_texture_is_no_template),
         cmocka_unit_test(points_are_followed),
         cmocka_unit_test(nothing_is_believed_that_does_not_fit),
