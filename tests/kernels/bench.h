@@ -21,6 +21,7 @@ void bench_against(double tflops);
 void bench_conv_f16(enum tt_k_mma mma);
 void bench_conv_f32(void);
 void bench_embed_f16(enum tt_k_mma mma);
+void bench_mixes(enum tt_k_mma mma);
 void bench_product_f16(enum tt_k_mma mma);
 void bench_small(void);
 void bench_track_f32(void);

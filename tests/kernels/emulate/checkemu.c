@@ -3,6 +3,7 @@
  * The CUDA runtime's few functions that the checks call are here, over host memory.
  */
 #include "tests/kernels/checks.h"
+#include "tests/kernels/emulate/check_mixes.h"
 #include "tests/kernels/kern.h"
 
 #include <cuda_runtime_api.h>
@@ -66,6 +67,7 @@ int main(void)
     check_embed_small_f16(TT_MMA_K16);
     check_cost_f16(TT_MMA_K16);
     check_embed_base_small_f16(TT_MMA_K16);
-    printf("%d passed, %d failed\n", kern_passed(), kern_failed());
-    return kern_failed() != 0;
+    const int unlike = check_mixes();
+    printf("%d passed, %d failed\n", kern_passed() + MIXES - unlike, kern_failed() + unlike);
+    return kern_failed() + unlike != 0;
 }

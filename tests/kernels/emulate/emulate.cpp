@@ -10,6 +10,7 @@
 uint3 emulate_thread, emulate_block;
 dim3 emulate_grid;
 unsigned char *emulate_shared;
+struct emulate_counts emulate_counts;
 
 namespace
 {
@@ -65,6 +66,7 @@ void run_block()
     memset(emulate_shared, 0xff, SHARED);
     for (int i = 0; i < block_threads; i++) {
         coroutine &t = threads_[i];
+        emulate_counts.lanes++;
         t.done = false;
         t.stack.resize(STACK);
         getcontext(&t.context);
@@ -166,6 +168,7 @@ void emulate_syncthreads()
 
 uint32_t emulate_shuffle(uint32_t x, int mask)
 {
+    emulate_counts.shuffles += mask != 0; /* __syncwarp is none */
     return *together(&x, 1, [mask](warp &w) {
         for (int lane = 0; lane < 32; lane++)
             w.out[lane][0] = w.in[lane ^ mask][0];
@@ -183,6 +186,7 @@ float emulate_shuffle(float x, int mask)
 
 uint32_t emulate_transpose(uint32_t x)
 {
+    emulate_counts.transposes++;
     return *together(&x, 1, [](warp &w) {
         for (int lane = 0; lane < 32; lane++) {
             w.out[lane][0] = 0;
@@ -197,6 +201,7 @@ uint32_t emulate_transpose(uint32_t x)
 
 void emulate_ldmatrix4(uint32_t (&r)[4], uint32_t address)
 {
+    emulate_counts.ldmatrix++;
     const uint32_t *out = together(&address, 1, [](warp &w) {
         for (int lane = 0; lane < 32; lane++)
             for (int m = 0; m < 4; m++)
@@ -207,6 +212,7 @@ void emulate_ldmatrix4(uint32_t (&r)[4], uint32_t address)
 
 void emulate_mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
 {
+    emulate_counts.products += 2;
     uint32_t in[10] = {a[0], a[1], a[2], a[3], b0, b1};
     memcpy(in + 6, c, sizeof(c));
     memcpy(c, together(in, 10, multiply), sizeof(c));

@@ -13,6 +13,8 @@
 #include <stdint.h>
 #include <vector_types.h>
 
+#include "tests/kernels/emulate/counts.h"
+
 extern uint3 emulate_thread, emulate_block;
 extern dim3 emulate_grid;
 extern unsigned char *emulate_shared; /* dynamic shared memory, all bits set before each block */

@@ -49,6 +49,7 @@ static inline float rsqrtf(float x)
 
 template <class T> static inline T __ldg(const T *p)
 {
+    emulate_counts.weights += sizeof(T) == 16;
     return *p;
 }
 
@@ -193,6 +194,7 @@ static inline void tt_mma_half(float (&c)[4], uint32_t a0, uint32_t a1, uint32_t
 {
     const uint32_t a[4] = {a0, a1, 0, 0};
     emulate_mma(c, a, b, 0);
+    emulate_counts.products--;
 }
 
 #endif
