@@ -2,9 +2,9 @@
  *
  * First the ceilings (tensor-core and FP32 instructions on registers, the warp tile on cached operands, a
  * device copy), then every kernel at the sizes of 47 frames and 256 query points. Times are medians of
- * events. Groups, all where none is named: ceilings small f32 conv product track embed mixes. --json: one JSON
- * object a line, with `name`, `ms`, `tflops` and `gbs` (0 where nothing is counted); the first has `device`
- * and `path`.
+ * events. Groups, all where none is named: ceilings small f32 conv product track embed mixes. --json: one
+ * JSON object a line, with `name`, `ms`, `tflops` and `gbs` (0 where nothing is counted); the first has
+ * `device` and `path`.
  */
 #include "tests/kernels/bench.h"
 #include "tests/kernels/ceilings.h"
