@@ -243,3 +243,25 @@ void tt_checkpoint_remove(const char *path)
         if (name_file(name, path, suffixes[i], NULL) == TT_OK)
             unlink(name);
 }
+
+void tt_checkpoint_make_room(const char *path)
+{
+    enum { ROOM = 1 << 18, MUCH = 1 << 24 };
+    static const char *const suffixes[] = {".tiles", ".times"};
+    char name[PATH_MAX];
+    struct stat info;
+    char *directory = tt_path_folder(path);
+    int64_t held = 0;
+    int fd = -1, problem = 0;
+
+    for (int i = 0; i < 2; i++)
+        if (name_file(name, path, suffixes[i], NULL) == TT_OK && stat(name, &info) == 0)
+            held += info.st_size;
+    if (held >= MUCH && directory && tt_spill_open(&fd, directory, NULL) == TT_OK) {
+        problem = posix_fallocate(fd, 0, ROOM);
+        close(fd);
+    }
+    if (problem == ENOSPC || problem == EDQUOT)
+        tt_checkpoint_remove(path);
+    free(directory);
+}

@@ -35,4 +35,9 @@ enum tt_status tt_checkpoint_save(struct tt_stitch *stitch, const char *path,
 /* Removes PATH's files, the state first. None there is no failure. */
 void tt_checkpoint_remove(const char *path);
 
+/* For a job that has failed: where the disk is full and PATH's files are what fills it (16 MiB or more),
+ * removes them, so that the daemon can write down what became of the job; its next attempt begins at the
+ * first frame. The files must be closed. */
+void tt_checkpoint_make_room(const char *path);
+
 #endif

@@ -560,5 +560,7 @@ enum tt_status tt_job_run(const struct tt_job *job, const struct tt_backend_ops 
     tt_seam_close(run.seam);
     if (run.video_fd >= 0)
         close(run.video_fd);
+    if (status == TT_RETRY_LATER && job->checkpoint)
+        tt_checkpoint_make_room(job->checkpoint);
     return status;
 }

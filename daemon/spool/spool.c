@@ -133,7 +133,8 @@ static enum tt_status check_directories(struct tt_spool *spool, struct tt_error 
             used += (size_t)snprintf(elsewhere + used, sizeof elsewhere - used, "%s%s/%s", used ? ", " : "",
                                      spool->root, name);
         tt_fs_close(fd);
-        if (problem == ENOENT && strchr(name, '/')) /* incoming/priority is a convenience */
+        if (problem &&
+            strchr(name, '/')) /* incoming/priority is a convenience, and whoever may write there makes it */
             continue;
         if (problem)
             return tt_fail_errno(err, TT_REFUSE, problem, "%s/%s", spool->root, name);

@@ -2,6 +2,7 @@
 test asserts two things: the input ends, and where it fails with a cause that names the file; and the others' videos are
 done meanwhile."""
 import os
+import subprocess
 import threading
 
 from daemon_tools import DaemonFolder, wait_for
@@ -88,7 +89,47 @@ class SideCars(Hostile):
         self.assertOthersAreDone(daemon)
 
 
+class Sizes(Hostile):
+    def test_a_job_larger_than_the_disk(self):
+        """Ten thousand points through 4,000 frames are 640 MB, the disk has 400: what it has written goes, its attempts are
+        counted, and it is given up instead of standing in everybody's way."""
+        spool = self.folder / "spool"
+        spool.mkdir()
+        if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=400m,mode=755", "tmpfs", spool],
+                                               stderr=subprocess.DEVNULL).returncode != 0:
+            self.skipTest("needs root and the right to mount")
+        self.addCleanup(subprocess.run, ["umount", "-l", spool], check=True)
+        daemon = self.real(jobs={"max_attempts": 2, "backoff_ms": 50}).start()
+        daemon.path("incoming", "huge.queries.csv").write_text("0,10,10\n" * 10000)
+        daemon.drop("huge.mp4", "4000 grey")
+        failed = daemon.event("job_quarantined", file="huge.mp4")
+        self.assertIn("No space left on device", failed["cause"])
+        self.assertEqual(daemon.events("job_done"), [])
+        self.assertOthersAreDone(daemon)
+
+
 class Names(Hostile):
+    def test_priority_is_no_directory(self):
+        """Who may write into incoming/ can make incoming/priority anything: the daemon starts, runs and follows no link."""
+        makers = {"fifo": os.mkfifo,
+                  "link": lambda path: os.symlink(self.folder, path),
+                  "file": lambda path: path.touch(),
+                  "closed": lambda path: os.mkdir(path, 0)}
+        daemon = self.real().start()
+        (self.folder / "outside.mp4").write_text("3 grey")
+        for kind, make in makers.items():
+            priority = daemon.path("incoming", "priority")
+            if priority.is_dir() and not priority.is_symlink():
+                priority.rmdir()
+            elif priority.is_symlink() or priority.exists():
+                priority.unlink()
+            make(priority)
+            self.assertOthersAreDone(daemon, f"{kind}.mp4")
+            self.assertEqual(daemon.stop(), 0)
+            daemon.start()
+            self.assertOthersAreDone(daemon, f"{kind}-again.mp4")
+        self.assertTrue((self.folder / "outside.mp4").exists())
+
     def test_letters_that_differ_in_case_only(self):
         daemon = self.real().start()
         names = ["bear.mp4", "Bear.mp4", "BEAR.MP4"]
