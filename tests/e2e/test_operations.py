@@ -77,7 +77,7 @@ class Questions(DaemonFolder):
         times = json.loads(got["How long do jobs take? Median and slowest, seconds:"])
         self.assertEqual(times["jobs"], 3)
         self.assertLessEqual(times["median"], times["slowest"])
-        self.assertEqual(len(lines("Is decoding or tracking")[0]), 3)
+        self.assertEqual(len(lines("Is decoding, tracking or refining")[0]), 4)
         self.assertEqual(sum(int(line[1]) for line in lines("How many jobs an hour")), 3)
         starts = [e["ts"] for e in daemon.events("daemon_started", all_runs=True)]
         self.assertEqual(lines("Did it end by itself"), [[starts[1]]])
