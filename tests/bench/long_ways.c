@@ -39,6 +39,10 @@
 #include <string.h>
 #include <time.h>
 
+#ifndef LONG_CPU /* NULL: built without the CPU backend (tests/kernels), BACKEND is a plug-in */
+#define LONG_CPU (&tt_backend_cpu)
+#endif
+
 enum init { INIT_NONE, INIT_ALL, INIT_SURE };
 enum blend { BLEND_RAMP, BLEND_WEIGHED, BLEND_BEST, BLEND_PASS };
 enum supports { SUPPORTS_FIRST, SUPPORTS_FRESH, SUPPORTS_RESCUE, SUPPORTS_SEAM };
@@ -563,7 +567,7 @@ static void read_inputs(struct bench *b, const char *frames, const char *queries
 
 int main(int argc, char **argv)
 {
-    struct bench b = {.ops = &tt_backend_cpu};
+    struct bench b = {.ops = LONG_CPU};
     struct tt_backend_options options = {0};
     struct tt_weights *weights;
     struct tt_error err;
@@ -571,7 +575,7 @@ int main(int argc, char **argv)
 
     if (argc < 7)
         die("usage", "long_ways WEIGHTS BACKEND FRAMES QUERIES OUT WAY...");
-    if (strcmp(argv[2], "cpu"))
+    if (!b.ops || strcmp(argv[2], "cpu"))
         check(tt_backend_load(&b.ops, argv[2], &err), &err);
     read_inputs(&b, argv[3], argv[4]);
     check(tt_weights_open(&weights, argv[1], &err), &err);
