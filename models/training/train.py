@@ -41,7 +41,7 @@ if hasattr(torch, '_inductor'):     # PyTorch 2.11's analysis of coalescing fail
         inductor.triton.coalesce_tiling_analysis = False
 
 DEFAULTS = dict(size='small', start='../tiletrack-small.safetensors', batch=8, frames=24, queries=128, peak_rate=1e-3,
-                weight_decay=1e-3, warm_up=200, total_seconds=14400.0, sitting_rate=0.0, ema=0.9995, clip=1.0, seed=20261130,
+                weight_decay=1e-3, warm_up=200, total_seconds=14400.0, sitting_rate=0.0, ema=0.9995, clip=1.0, knee=4.0, seed=20261130,
                 validation_clips=24, final={}, recipe={})
 CHECKPOINT_EVERY, LOG_EVERY = 60.0, 100
 SPARE = 60.0            # seconds before a sitting's end when its own cosine has come down: it may be stopped early
@@ -114,19 +114,25 @@ class Feed:
 
 # -------------------------------------------------------------------------------------------------------- loss
 
-def losses(states, truth, hidden):
-    """TAPIR's, summed over the initialisation and the refinements: Huber (4 px) of the visible points, cross-entropy
+def huber(away, knee):
+    """Of distances in px. With the knee at 4 px it is TAPIR's (x 0.05); a smaller knee leaves the pull on what is farther off
+    as it is, 0.2 a px, and pulls harder on what is nearer."""
+    return torch.where(away < knee, away * away / 2, knee * (away - knee / 2)) * (0.2 / knee)
+
+
+def losses(states, truth, hidden, knee):
+    """TAPIR's, summed over the initialisation and the refinements: Huber of the visible points, cross-entropy
     of occlusion, and of 'more than 6 px off' where visible. Returns the sum and [5,3] parts."""
     visible, total, parts = (~hidden).float(), 0.0, []
     for points, occlusion, distance in states:
         square = ((points - truth) ** 2).sum(-1)
         away = torch.sqrt(square + 1e-12)
-        huber = (torch.where(away < 4, square / 2, 4 * (away - 2)) * visible).mean() * 0.05
+        place = (huber(away, knee) * visible).mean()
         seen = F.binary_cross_entropy_with_logits(occlusion, hidden.float())
         off = F.binary_cross_entropy_with_logits(distance, (square.detach() > 36).float(), reduction='none')
         off = (off * visible).mean()
-        total = total + huber + seen + off
-        parts.append(torch.stack([huber, seen, off]).detach())
+        total = total + place + seen + off
+        parts.append(torch.stack([place, seen, off]).detach())
     return total, torch.stack(parts)
 
 
@@ -229,7 +235,7 @@ class Stepper:
     FORMS = ((True, True), (True, False), (False, True), (False, False))         # compiled, fused
 
     def __init__(self, run, forms=None):
-        self.run = run
+        self.run, self.knee = run, run.config['knee']
         self.forms = forms or (self.FORMS if run.device == 'cuda' else ((False, False),))
         self.dtype = torch.bfloat16 if run.device == 'cuda' else torch.float32
         self.choose(0)
@@ -242,7 +248,7 @@ class Stepper:
 
     def loss(self, video, batch):
         states = self.tracker(video, batch['queries'])
-        total, parts = losses(states, batch['tracks'], batch['hidden'])
+        total, parts = losses(states, batch['tracks'], batch['hidden'], self.knee)
         return total, parts, states
 
     def settle(self, video, batch):
@@ -253,11 +259,11 @@ class Stepper:
         small = {k: batch[k][:2] for k in ('queries', 'tracks', 'hidden')}
         with torch.no_grad():
             plain = M.Tracker(self.run.net, self.dtype)
-            reference = float(losses(plain(video[:2], small['queries']), small['tracks'], small['hidden'])[0])
+            reference = float(losses(plain(video[:2], small['queries']), small['tracks'], small['hidden'], self.knee)[0])
             whole = 0.0
             for i in range(0, len(video), 2):
                 part = plain(video[i:i + 2], batch['queries'][i:i + 2])
-                whole += float(losses(part, batch['tracks'][i:i + 2], batch['hidden'][i:i + 2])[0]) * 2 / len(video)
+                whole += float(losses(part, batch['tracks'][i:i + 2], batch['hidden'][i:i + 2], self.knee)[0]) * 2 / len(video)
         say(check='plain loss', first_two=round(reference, 4), whole=round(whole, 4))
         while True:
             began = time.time()

@@ -7,7 +7,17 @@ import unittest
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, os.path.join(ROOT, 'models', 'training'))
+import torch
 import train
+
+
+class Huber(unittest.TestCase):
+    def test_knees(self):
+        away = torch.tensor([0.0, 0.3, 1.0, 2.5, 4.0, 9.0], requires_grad=True)
+        torch.testing.assert_close(train.huber(away, 4.0), 0.05 * torch.nn.functional.huber_loss(
+            away, torch.zeros(6), reduction='none', delta=4.0))
+        near, = torch.autograd.grad(train.huber(away, 1.0).sum(), away)
+        torch.testing.assert_close(near, 0.2 * away.detach().clamp(max=1.0))
 
 
 class Rate(unittest.TestCase):
