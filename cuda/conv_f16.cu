@@ -5,10 +5,12 @@
  * normalised (FP32 scale, shift, ReLU; padding is zero after the ReLU), and read by ldmatrix once for each of
  * the nine taps. Stride 2 keeps even and odd columns apart, so that eight neighbouring output pixels are
  * neighbours in shared memory; a pixel takes 2·CK + 16 bytes there, which keeps ldmatrix free of bank
- * conflicts. A residual block's 1×1 projection is a last run of k over the block's own input (centre tap);
+ * conflicts. Where the tile's pixels lie in the image is found once and kept in shared memory: loading a chunk
+ * has no branches. A residual block's 1×1 projection is a last run of k over the block's own input (centre tap);
  * its identity shortcut is added in FP32 before rounding. The epilogue goes through shared memory for 16-byte
  * stores and sums the rounded outputs and their squares for the next instance norm: lanes by a butterfly,
- * warps in order. Shared memory: the larger of tile and 4.6 KB a warp, and 512·NW·MW bytes: at most 48.7 KB.
+ * warps in order. Shared memory: the larger of tile and 4.6 KB a warp, 512·NW·MW bytes, and the places: at most
+ * 49.3 KB.
  * Sums run over (chunk, tap, channel), then the projection's channels, in order.
  */
 #include "cuda/conv_f16.cuh"
@@ -26,9 +28,11 @@ template <int MW, int NW, int CK_, int STRIDE, int BATCH_> struct shape : block_
         GROUPS = CK / 8,     /* 16-byte pieces of a pixel */
         TILE = block::IH * block::IW * PIXEL,
         MAIN = TILE > block::STAGES ? TILE : block::STAGES,
-        BYTES = MAIN + block::SUMS,
         STEPS = CK / 16,
         AHEAD = block::THREADS / GROUPS, /* pixels that the block loads at once */
+        PIXELS = block::IH * block::IW,
+        PLACES = (PIXELS + BATCH * AHEAD - 1) / (BATCH * AHEAD) * BATCH * AHEAD,
+        BYTES = MAIN + block::SUMS + PLACES * 4,
     };
 };
 
@@ -47,39 +51,76 @@ __device__ __forceinline__ int thread()
     return t;
 }
 
-/* Loads rows × cols pixels of one chunk into shared memory: tile pixel (y, x) is image pixel
- * (top + step·y, left + step·x) and goes to tile position (y + shift, x + shift). in: of the frame and chunk.
- */
+/* Where in the image the tile's pixels lie, in the order in which they lie in shared memory: the index of the
+ * first channel, or -1 outside the image, where shared memory is zero from now on. */
+template <class S>
+__device__ __forceinline__ void find_places(int *places, unsigned char *shared, int size, int channels,
+                                            int top, int left)
+{
+    for (int i = threadIdx.x; i < S::PLACES; i += S::THREADS) {
+        const int y = i / S::IW, r = i - y * S::IW;
+        const int x = S::STRIDE == 1 ? r : r <= TW ? 2 * r : 2 * (r - TW) - 1;
+        const int iy = top + y, ix = left + x;
+        const bool inside = i < S::PIXELS && (unsigned)iy < (unsigned)size && (unsigned)ix < (unsigned)size;
+        places[i] = inside ? (iy * size + ix) * channels : -1;
+        if (!inside && i < S::PIXELS)
+#pragma unroll
+            for (int k = 0; k < S::GROUPS; k++)
+                *reinterpret_cast<uint4 *>(shared + i * S::PIXEL + k * 16) = make_uint4(0, 0, 0, 0);
+    }
+}
+
+/* Loads and normalises one chunk of the tile. in, norm: of the frame and chunk. */
 template <class S>
 __device__ __forceinline__ void load_tile(unsigned char *shared, const __half *in, const float *norm,
-                                          int size, int channels, int rows, int cols, int top, int left,
-                                          int step, int shift)
+                                          const int *places)
 {
     enum { BATCH = S::BATCH, AHEAD = S::AHEAD };
     const int group = threadIdx.x % S::GROUPS;
     affine<false> f;
     f.load(norm + group * 16);
     in += group * 8;
-    const int pixels = rows * cols;
-    for (int p0 = thread() / S::GROUPS; p0 < pixels; p0 += BATCH * AHEAD) {
+    shared += group * 16;
+#pragma unroll 1
+    for (int p = thread() / S::GROUPS; p < S::PLACES; p += BATCH * AHEAD) {
         uint4 v[BATCH];
-        bool inside[BATCH];
+        int at[BATCH];
+#pragma unroll
+        for (int i = 0; i < BATCH; i++)
+            at[i] = places[p + i * AHEAD];
+#pragma unroll
+        for (int i = 0; i < BATCH; i++)
+            v[i] = *reinterpret_cast<const uint4 *>(in + max(at[i], 0));
 #pragma unroll
         for (int i = 0; i < BATCH; i++) {
-            const int p = p0 + i * AHEAD, y = p / cols, x = p - y * cols;
-            const int iy = top + step * y, ix = left + step * x;
-            inside[i] = p < pixels && (unsigned)iy < (unsigned)size && (unsigned)ix < (unsigned)size;
-            v[i] = make_uint4(0, 0, 0, 0);
-            if (inside[i])
-                v[i] = *reinterpret_cast<const uint4 *>(in + (size_t)(iy * size + ix) * channels);
+            v[i] = f(v[i]);
+            if (at[i] >= 0)
+                *reinterpret_cast<uint4 *>(shared + (p + i * AHEAD) * S::PIXEL) = v[i];
         }
+    }
+}
+
+/* The same for a chunk of the projection's input, of whose pixels each stride-th is under the tile's: one for
+ * each output pixel, the first at (oy, ox) · stride. */
+template <class S>
+__device__ __forceinline__ void load_centre(unsigned char *shared, const __half *in, const float *norm,
+                                            int size, int channels, int oy, int ox, int stride)
+{
+    enum { COUNT = S::TH * TW / S::AHEAD };
+    const int group = threadIdx.x % S::GROUPS;
+    affine<false> f;
+    f.load(norm + group * 16);
+    const int first = thread() / S::GROUPS;
+    uint4 v[COUNT];
 #pragma unroll
-        for (int i = 0; i < BATCH; i++) {
-            const int p = p0 + i * AHEAD, y = p / cols, x = p - y * cols;
-            if (p < pixels)
-                *reinterpret_cast<uint4 *>(shared + pixel_at<S>(y + shift, x + shift) + group * 16) =
-                    inside[i] ? f(v[i]) : v[i];
-        }
+    for (int i = 0; i < COUNT; i++) {
+        const int p = first + i * S::AHEAD, y = oy + p / TW, x = ox + p % TW;
+        v[i] = *reinterpret_cast<const uint4 *>(in + (size_t)(y * size + x) * stride * channels + group * 8);
+    }
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) {
+        const int p = first + i * S::AHEAD;
+        *reinterpret_cast<uint4 *>(shared + pixel_at<S>(p / TW + 1, p % TW + 1) + group * 16) = f(v[i]);
     }
 }
 
@@ -107,10 +148,11 @@ __global__ void __launch_bounds__(S::THREADS, S::THREADS == 128 ? 2 : 1)
     const __half *in =
         reinterpret_cast<const __half *>(c.in) + (size_t)frame * c.in_size * c.in_size * c.in_c;
     const float *norm = c.norm + (size_t)frame * c.in_c * 2;
+    int *places = reinterpret_cast<int *>(shared + S::MAIN + S::SUMS);
+    find_places<S>(places, shared, c.in_size, c.in_c, oy * S::STRIDE - pad, ox * S::STRIDE - pad);
     for (int c0 = 0; c0 < c.in_c; c0 += S::CK) {
         __syncthreads();
-        load_tile<S>(shared, in + c0, norm + 2 * c0, c.in_size, c.in_c, S::IH, S::IW, oy * S::STRIDE - pad,
-                     ox * S::STRIDE - pad, 1, 0);
+        load_tile<S>(shared, in + c0, norm + 2 * c0, places);
         __syncthreads();
         tt_load_a(a, base, row_tile);
 #pragma unroll 1
@@ -135,8 +177,7 @@ __global__ void __launch_bounds__(S::THREADS, S::THREADS == 128 ? 2 : 1)
         norm = c.proj_norm + (size_t)frame * c.proj_c * 2;
         for (int c0 = 0; c0 < c.proj_c; c0 += S::CK) {
             __syncthreads();
-            load_tile<S>(shared, in + c0, norm + 2 * c0, c.proj_size, c.proj_c, S::TH, TW, oy * stride,
-                         ox * stride, stride, 1);
+            load_centre<S>(shared, in + c0, norm + 2 * c0, c.proj_size, c.proj_c, oy, ox, stride);
             __syncthreads();
 #pragma unroll
             for (int i = 0; i < S::STEPS; i++) {
