@@ -156,6 +156,19 @@ __device__ __forceinline__ uint32_t tt_pack(float a, float b)
     __half2 h = __floats2half2_rn(a, b);
     return *reinterpret_cast<uint32_t *>(&h);
 }
+
+/* Rounds max(a, 0) and max(b, 0) to FP16. FUSED: in one instruction, from sm_80 on. */
+template <bool FUSED> __device__ __forceinline__ uint32_t tt_pack_relu(float a, float b)
+{
+#if __CUDA_ARCH__ >= 800
+    if (FUSED) {
+        uint32_t r;
+        asm("cvt.rn.relu.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(b), "f"(a));
+        return r;
+    }
+#endif
+    return tt_pack(fmaxf(a, 0.0f), fmaxf(b, 0.0f));
+}
 __device__ __forceinline__ float2 tt_unpack(uint32_t u)
 {
     return __half22float2(*reinterpret_cast<__half2 *>(&u));
@@ -174,44 +187,6 @@ __device__ __forceinline__ void tt_ldmatrix4(uint32_t (&r)[4], uint32_t address)
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
                  : "r"(address));
-}
-
-/* 16 bytes from global to shared memory behind the program's back; the second: zeros where not `there`.
- * Copies since the last tt_commit are a group; tt_wait waits until no more than LEFT groups are on their way.
- * Where there is no cp.async (sm_75) they are done at once. */
-__device__ __forceinline__ void tt_copy_async(unsigned char *to, const void *from)
-{
-#if __CUDA_ARCH__ >= 800
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
-                 :
-                 : "r"(tt_shared_address(to)), "l"(from)
-                 : "memory");
-#else
-    *reinterpret_cast<uint4 *>(to) = *reinterpret_cast<const uint4 *>(from);
-#endif
-}
-__device__ __forceinline__ void tt_copy_async(unsigned char *to, const void *from, bool there)
-{
-#if __CUDA_ARCH__ >= 800
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
-                 :
-                 : "r"(tt_shared_address(to)), "l"(from), "r"(there ? 16 : 0)
-                 : "memory");
-#else
-    *reinterpret_cast<uint4 *>(to) = there ? *reinterpret_cast<const uint4 *>(from) : make_uint4(0, 0, 0, 0);
-#endif
-}
-__device__ __forceinline__ void tt_commit()
-{
-#if __CUDA_ARCH__ >= 800
-    asm volatile("cp.async.commit_group;" : : : "memory");
-#endif
-}
-template <int LEFT> __device__ __forceinline__ void tt_wait()
-{
-#if __CUDA_ARCH__ >= 800
-    asm volatile("cp.async.wait_group %0;" : : "n"(LEFT) : "memory");
-#endif
 }
 
 /* c[16][8] += a[16][16] · b[16][8], FP16 in, FP32 out. K8: as two m16n8k8, which is what sm_75 has. */

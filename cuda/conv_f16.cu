@@ -1,39 +1,72 @@
-/* cuda/conv_f16.cu: 3×3 convolution on a T4's tensor cores (m16n8k8), FP16 storage, FP32 accumulation.
+/* cuda/conv_f16.cu: 3×3 convolution on tensor cores, FP16 storage, FP32 accumulation.
  *
  * Implicit GEMM over NHWC. A block makes 16 × (4·MW) output pixels × 64·NW channels with MW × NW warps of 64
- * × 64 each. Input channels go through shared memory in chunks of CK: the tile with its halo is loaded once,
+ * × 64 each; warp MW·n + m has image rows 4·m to 4·m + 3 and channels 64·n to 64·n + 63. Blocks: x: tiles of
+ * a frame, row by row; y: channels; z: frames. Input channels go through shared memory in chunks of CK, so
+ * that two blocks share a multiprocessor: 32 on a T4, 64 natively. The tile with its halo is loaded once,
  * normalised (FP32 scale, shift, ReLU; padding is zero after the ReLU), and read by ldmatrix once for each of
  * the nine taps. Stride 2 keeps even and odd columns apart, so that eight neighbouring output pixels are
  * neighbours in shared memory; a pixel takes 2·CK + 16 bytes there, which keeps ldmatrix free of bank
- * conflicts. Where the tile's pixels lie in the image is found once and kept in shared memory: loading a chunk
- * has no branches. A residual block's 1×1 projection is a last run of k over the block's own input (centre tap);
- * its identity shortcut is added in FP32 before rounding. The epilogue goes through shared memory for 16-byte
- * stores and sums the rounded outputs and their squares for the next instance norm: lanes by a butterfly,
- * warps in order. Shared memory: the larger of tile and 4.6 KB a warp, 512·NW·MW bytes, and the places: at most
- * 49.3 KB.
- * Sums run over (chunk, tap, channel), then the projection's channels, in order.
+ * conflicts. Where the tile's pixels lie in the image is found once and kept in shared memory: loading a
+ * chunk has no branches. A residual block's 1×1 projection is a last run of k over the block's own input
+ * (centre tap); its identity shortcut is added in FP32 before rounding. The epilogue goes through shared
+ * memory for 16-byte stores and sums the rounded outputs and their squares for the next instance norm: lanes
+ * by halves, warps in order. Shared memory: the larger of tile and 4.6 KB a warp, 512·NW·MW bytes, and the
+ * places: at most 50.1 KB. Sums run over (chunk, tap, channel), then the projection's channels, in order.
  */
-#include "cuda/conv_f16.cuh"
+#include "cuda/kernels.h"
+#include "cuda/tile_f16.cuh"
 
 namespace
 {
 
+enum { TW = 16 }; /* pixels of a tile's row */
+
 /* BATCH: pieces that a thread has on their way at once. */
-template <int MW, int NW, int CK_, int STRIDE, int BATCH_> struct shape : block_shape<MW, NW, STRIDE> {
-    typedef block_shape<MW, NW, STRIDE> block;
+template <int MW_, int NW_, int CK_, int STRIDE_, int BATCH_> struct shape {
     enum {
+        MW = MW_,
+        NW = NW_,
         CK = CK_,
+        STRIDE = STRIDE_,
         BATCH = BATCH_,
+        THREADS = 32 * MW * NW,
+        TH = 4 * MW,                            /* rows of output pixels */
+        IH = STRIDE == 1 ? TH + 2 : 2 * TH + 1, /* of input pixels, with the halo */
+        IW = STRIDE == 1 ? TW + 2 : 2 * TW + 1,
         PIXEL = 2 * CK + 16, /* bytes of a pixel in shared memory */
         GROUPS = CK / 8,     /* 16-byte pieces of a pixel */
-        TILE = block::IH * block::IW * PIXEL,
-        MAIN = TILE > block::STAGES ? TILE : block::STAGES,
         STEPS = CK / 16,
-        AHEAD = block::THREADS / GROUPS, /* pixels that the block loads at once */
-        PIXELS = block::IH * block::IW,
+        AHEAD = THREADS / GROUPS, /* pixels that the block loads at once */
+        PIXELS = IH * IW,
         PLACES = (PIXELS + BATCH * AHEAD - 1) / (BATCH * AHEAD) * BATCH * AHEAD,
-        BYTES = MAIN + block::SUMS + PLACES * 4,
+        TILE = PIXELS * PIXEL,
+        STAGES = MW * NW * TT_STAGE_BYTES, /* of the epilogue: staging */
+        SUMS = MW * NW * 64 * 8,           /* and sums */
+        MAIN = TILE > STAGES ? TILE : STAGES,
+        BYTES = MAIN + SUMS + PLACES * 4,
     };
+    static_assert(TILE + IW * PIXEL <= BYTES, "a row behind the tile is read, though not used");
+};
+
+/* Scale, shift and ReLU of eight channels. */
+template <bool FUSED> struct affine {
+    float4 v[4]; /* scale and shift of two channels */
+    __device__ __forceinline__ void load(const float *norm)
+    {
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            v[i] = tt_load4(norm + 4 * i);
+    }
+    __device__ __forceinline__ uint32_t pair(uint32_t u, int i) const
+    {
+        const float2 x = tt_unpack(u);
+        return tt_pack_relu<FUSED>(fmaf(x.x, v[i].x, v[i].y), fmaf(x.y, v[i].z, v[i].w));
+    }
+    __device__ __forceinline__ uint4 operator()(uint4 u) const
+    {
+        return make_uint4(pair(u.x, 0), pair(u.y, 1), pair(u.z, 2), pair(u.w, 3));
+    }
 };
 
 /* Byte offset of input tile pixel (y, x). */
@@ -71,13 +104,13 @@ __device__ __forceinline__ void find_places(int *places, unsigned char *shared, 
 }
 
 /* Loads and normalises one chunk of the tile. in, norm: of the frame and chunk. */
-template <class S>
+template <class S, bool K16>
 __device__ __forceinline__ void load_tile(unsigned char *shared, const __half *in, const float *norm,
                                           const int *places)
 {
     enum { BATCH = S::BATCH, AHEAD = S::AHEAD };
     const int group = threadIdx.x % S::GROUPS;
-    affine<false> f;
+    affine<K16> f;
     f.load(norm + group * 16);
     in += group * 8;
     shared += group * 16;
@@ -102,13 +135,13 @@ __device__ __forceinline__ void load_tile(unsigned char *shared, const __half *i
 
 /* The same for a chunk of the projection's input, of whose pixels each stride-th is under the tile's: one for
  * each output pixel, the first at (oy, ox) · stride. */
-template <class S>
+template <class S, bool K16>
 __device__ __forceinline__ void load_centre(unsigned char *shared, const __half *in, const float *norm,
                                             int size, int channels, int oy, int ox, int stride)
 {
     enum { COUNT = S::TH * TW / S::AHEAD };
     const int group = threadIdx.x % S::GROUPS;
-    affine<false> f;
+    affine<K16> f;
     f.load(norm + group * 16);
     const int first = thread() / S::GROUPS;
     uint4 v[COUNT];
@@ -124,11 +157,38 @@ __device__ __forceinline__ void load_centre(unsigned char *shared, const __half 
     }
 }
 
-template <class S, bool PROJ>
-__global__ void __launch_bounds__(S::THREADS, S::THREADS == 128 ? 2 : 1)
-    conv_f16(const struct tt_k_conv_f16 c)
+/* Adds the shortcut, rounds and stores a block's sums, and sums what it stored for the next norm: lanes by a
+ * butterfly, warps in order. (wm, wn): this warp's; (oy, ox), n0: the block's first pixel and channel.
+ * shared: S::STAGES bytes; sums: S::SUMS. */
+template <class S>
+__device__ __forceinline__ void store_block(const tt_acc &acc, const struct tt_k_conv_f16 &c,
+                                            unsigned char *shared, float2 *sums, int wm, int wn, int oy,
+                                            int ox, int n0)
+{
+    const int warp = threadIdx.x / 32, frame = blockIdx.z;
+    const size_t line = (size_t)c.out_size * c.out_c;
+    const size_t first =
+        ((size_t)frame * c.out_size + oy + wm * 4) * line + (size_t)ox * c.out_c + n0 + wn * 64;
+    tt_store_warp(acc, shared + warp * TT_STAGE_BYTES, sums + (wm * S::NW + wn) * 64,
+                  reinterpret_cast<__half *>(c.out) + first,
+                  c.add ? reinterpret_cast<const __half *>(c.add) + first : nullptr, c.out_c, line);
+    __syncthreads();
+    if (c.partial && threadIdx.x < S::NW * 64) {
+        float2 total = sums[threadIdx.x];
+        for (int i = 1; i < S::MW; i++) {
+            const float2 v = sums[i * S::NW * 64 + threadIdx.x];
+            total.x += v.x, total.y += v.y;
+        }
+        reinterpret_cast<float2 *>(
+            c.partial)[((size_t)frame * gridDim.x + blockIdx.x) * c.out_c + n0 + threadIdx.x] = total;
+    }
+}
+
+template <class S, bool PROJ, bool K16>
+__global__ void __launch_bounds__(S::THREADS, 2) conv_f16(const struct tt_k_conv_f16 c)
 {
     extern __shared__ __align__(16) unsigned char shared[];
+    tt_let_next();
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, wm = warp % S::MW, wn = warp / S::MW;
     const int across = c.out_size / TW, tile_y = blockIdx.x / across, tile_x = blockIdx.x - tile_y * across;
     const int oy = tile_y * S::TH, ox = tile_x * TW, frame = blockIdx.z, n0 = blockIdx.y * S::NW * 64;
@@ -150,22 +210,24 @@ __global__ void __launch_bounds__(S::THREADS, S::THREADS == 128 ? 2 : 1)
     const float *norm = c.norm + (size_t)frame * c.in_c * 2;
     int *places = reinterpret_cast<int *>(shared + S::MAIN + S::SUMS);
     find_places<S>(places, shared, c.in_size, c.in_c, oy * S::STRIDE - pad, ox * S::STRIDE - pad);
+    tt_wait_previous();
     for (int c0 = 0; c0 < c.in_c; c0 += S::CK) {
         __syncthreads();
-        load_tile<S>(shared, in + c0, norm + 2 * c0, places);
+        load_tile<S, K16>(shared, in + c0, norm + 2 * c0, places);
         __syncthreads();
         tt_load_a(a, base, row_tile);
+        uint32_t at = base;
 #pragma unroll 1
         for (int ky = 0; ky < 3; ky++) {
-            const uint32_t at = base + ky * S::IW * S::PIXEL;
-            const uint32_t below = ky < 2 ? at + S::IW * S::PIXEL : base; /* base: read but not used */
 #pragma unroll
             for (int i = 0; i < 3 * S::STEPS; i++) {
-                const int next = i + 1, kx = next / S::STEPS % 3, down = next / (3 * S::STEPS);
+                const int next = i + 1;
+                if (next == 3 * S::STEPS)
+                    at += S::IW * S::PIXEL; /* behind the last row: read but not used */
                 weight += 128;
                 tt_load_b(b_next, weight);
-                tt_step_load<false>(
-                    acc, a, b, (down ? below : at) + pixel_at<S>(0, kx) + next % S::STEPS * 32, row_tile);
+                tt_step_load<K16>(acc, a, b, at + pixel_at<S>(0, next / S::STEPS % 3) + next % S::STEPS * 32,
+                                  row_tile);
                 b = b_next;
             }
         }
@@ -177,14 +239,14 @@ __global__ void __launch_bounds__(S::THREADS, S::THREADS == 128 ? 2 : 1)
         norm = c.proj_norm + (size_t)frame * c.proj_c * 2;
         for (int c0 = 0; c0 < c.proj_c; c0 += S::CK) {
             __syncthreads();
-            load_centre<S>(shared, in + c0, norm + 2 * c0, c.proj_size, c.proj_c, oy, ox, stride);
+            load_centre<S, K16>(shared, in + c0, norm + 2 * c0, c.proj_size, c.proj_c, oy, ox, stride);
             __syncthreads();
 #pragma unroll
             for (int i = 0; i < S::STEPS; i++) {
                 tt_load_a(a, base + pixel_at<S>(1, 1) + i * 32, row_tile);
                 weight += 128;
                 tt_load_b(b_next, weight);
-                tt_step<false>(acc, a, b);
+                tt_step<K16>(acc, a, b);
                 b = b_next;
             }
         }
@@ -193,21 +255,28 @@ __global__ void __launch_bounds__(S::THREADS, S::THREADS == 128 ? 2 : 1)
     store_block<S>(acc, c, shared, reinterpret_cast<float2 *>(shared + S::MAIN), wm, wn, oy, ox, n0);
 }
 
-template <class S> cudaError_t launch(const struct tt_k_conv_f16 *c, void *stream)
+/* Whether whole tiles, and whole chunks of channels, make the convolution. */
+template <class S> bool fits(const struct tt_k_conv_f16 *c)
 {
-    auto *kernel = c->proj_c ? conv_f16<S, S::STRIDE == 1> : conv_f16<S, false>;
-    const cudaError_t e = fits<S>(c, S::CK, S::CK) ? tt_shared(kernel, S::BYTES) : cudaErrorInvalidValue;
+    return c->out_size % TW == 0 && c->out_size % S::TH == 0 && c->out_c % (64 * S::NW) == 0 &&
+           c->in_c >= S::CK && c->in_c % S::CK == 0 && c->proj_c % S::CK == 0 &&
+           c->in_size == c->out_size * S::STRIDE && (c->proj_c == 0 || S::STRIDE == 1);
+}
+
+template <class S, bool K16> cudaError_t launch(const struct tt_k_conv_f16 *c, void *stream)
+{
+    auto *kernel = c->proj_c ? conv_f16<S, S::STRIDE == 1, K16> : conv_f16<S, false, K16>;
+    const cudaError_t e = fits<S>(c) ? tt_shared(kernel, S::BYTES) : cudaErrorInvalidValue;
     if (e != cudaSuccess)
         return e;
-    const dim3 grid = blocks_of<S>(c);
-    kernel<<<grid, S::THREADS, S::BYTES, (cudaStream_t)stream>>>(*c);
-    return cudaGetLastError();
+    const dim3 blocks(c->out_size / TW * (c->out_size / S::TH), c->out_c / (64 * S::NW), c->frames);
+    return tt_launch(kernel, blocks, S::THREADS, S::BYTES, stream, *c);
 }
 
 struct tile {
     int pixels, chunk;
 };
-const tile tiles[TT_CONV_VARIANTS] = {{256, 32}, {128, 32}, {128, 32}, {256, 16}, {128, 16}, {128, 16}};
+const tile tiles[TT_CONV_VARIANTS] = {{256, 32}, {128, 32}, {128, 32}, {256, 64}, {128, 64}};
 
 } // namespace
 
@@ -223,16 +292,18 @@ extern "C" int tt_k_conv_f16_tiles(enum tt_k_conv_variant variant, int out_size)
 
 extern "C" int tt_k_conv_f16(const struct tt_k_conv_f16 *c, enum tt_k_mma mma, void *stream)
 {
-    if (mma == TT_MMA_K16)
-        return tt_k_conv_ring_f16(c, stream);
-    switch (c->variant) {
-    case TT_CONV_256x64_C32:
-        return launch<shape<4, 1, 32, 1, 11>>(c, stream);
-    case TT_CONV_128x128_C32:
-        return launch<shape<2, 2, 32, 1, 6>>(c, stream);
-    case TT_CONV_S2_128x128_C32:
-        return launch<shape<2, 2, 32, 2, 9>>(c, stream);
-    default:
-        return cudaErrorInvalidValue;
+    const bool k16 = mma == TT_MMA_K16;
+    if (c->variant == TT_CONV_S2_128x128_C32) {
+        typedef shape<2, 2, 32, 2, 9> wide;
+        return k16 ? launch<wide, true>(c, stream) : launch<wide, false>(c, stream);
     }
+    if (!k16 && c->variant == TT_CONV_256x64_C32)
+        return launch<shape<4, 1, 32, 1, 11>, false>(c, stream);
+    if (!k16 && c->variant == TT_CONV_128x128_C32)
+        return launch<shape<2, 2, 32, 1, 6>, false>(c, stream);
+    if (k16 && c->variant == TT_CONV_256x64_C64)
+        return launch<shape<4, 1, 64, 1, 11>, true>(c, stream);
+    if (k16 && c->variant == TT_CONV_128x128_C64)
+        return launch<shape<2, 2, 64, 1, 4>, true>(c, stream);
+    return cudaErrorInvalidValue;
 }

@@ -43,16 +43,15 @@ struct tt_k_conv_f32 {
 };
 int tt_k_conv_f32(const struct tt_k_conv_f32 *conv, void *stream);
 
-/* ---- conv_f16.cu, conv_ring_f16.cu: 3×3 convolution on tensor cores ---- */
+/* ---- conv_f16.cu: 3×3 convolution on tensor cores ---- */
 
-/* Output pixels × channels of a block; what there is depends on the instruction. */
+/* Output pixels × channels of a block, and input channels of a chunk. */
 enum tt_k_conv_variant {
-    TT_CONV_256x64_C32, /* conv_f16.cu, m16n8k8, chunks of 32 input channels */
+    TT_CONV_256x64_C32, /* with m16n8k8 only, as the next */
     TT_CONV_128x128_C32,
     TT_CONV_S2_128x128_C32, /* stride 2, padding 0 before and 1 behind */
-    TT_CONV_RING_256x64,    /* conv_ring_f16.cu, m16n8k16 and cp.async, chunks of 16 */
-    TT_CONV_RING_128x128,
-    TT_CONV_RING_S2_128x128,
+    TT_CONV_256x64_C64,     /* with m16n8k16 only, as the next */
+    TT_CONV_128x128_C64,
     TT_CONV_VARIANTS
 };
 
@@ -71,8 +70,6 @@ struct tt_k_conv_f16 {
     enum tt_k_conv_variant variant;
 };
 int tt_k_conv_f16(const struct tt_k_conv_f16 *conv, enum tt_k_mma mma, void *stream);
-/* The variants that tt_k_conv_f16 leaves to it. */
-int tt_k_conv_ring_f16(const struct tt_k_conv_f16 *conv, void *stream);
 /* Input channels of a chunk, for tt_pack_conv_f16; tiles of a frame, for partial. */
 int tt_k_conv_f16_chunk(enum tt_k_conv_variant variant);
 int tt_k_conv_f16_tiles(enum tt_k_conv_variant variant, int out_size);

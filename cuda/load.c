@@ -154,13 +154,11 @@ static struct tt_gpu_product product(struct loader *l, int out, int in, int in_p
 
 enum tt_k_conv_variant tt_gpu_conv_variant(enum tt_k_mma mma, int stride, int out_channels)
 {
-    const int ring = mma == TT_MMA_K16;
-
     if (stride == 2)
-        return ring ? TT_CONV_RING_S2_128x128 : TT_CONV_S2_128x128_C32;
+        return TT_CONV_S2_128x128_C32;
     if (out_channels == 64)
-        return ring ? TT_CONV_RING_256x64 : TT_CONV_256x64_C32;
-    return ring ? TT_CONV_RING_128x128 : TT_CONV_128x128_C32;
+        return mma == TT_MMA_K16 ? TT_CONV_256x64_C64 : TT_CONV_256x64_C32;
+    return mma == TT_MMA_K16 ? TT_CONV_128x128_C64 : TT_CONV_128x128_C32;
 }
 
 /* A 3×3 convolution in FP16; proj: its projection's name, or NULL. */

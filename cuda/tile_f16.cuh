@@ -67,6 +67,19 @@ __device__ __forceinline__ void tt_step_load(tt_acc &c, tt_frag_a &a, const tt_f
     }
 }
 
+/* Two lanes that differ in `bit` add their 2·HALF sums: the lower one keeps the first HALF, the upper the
+ * others. */
+template <int HALF> __device__ __forceinline__ void tt_halve(float2 (&v)[16], int lane, int bit)
+{
+    const bool upper = lane & bit;
+#pragma unroll
+    for (int j = 0; j < HALF; j++) {
+        const float2 a = v[j], b = v[HALF + j];
+        v[j].x = (upper ? b.x : a.x) + __shfl_xor_sync(0xffffffffu, upper ? a.x : b.x, bit);
+        v[j].y = (upper ? b.y : a.y) + __shfl_xor_sync(0xffffffffu, upper ? a.y : b.y, bit);
+    }
+}
+
 /* A warp's staging area in tt_store_warp: 32 pixels × 64 channels, lines of 144 bytes. */
 enum { TT_STAGE_BYTES = 32 * 144 };
 
@@ -116,18 +129,18 @@ __device__ __forceinline__ void tt_store_warp(const tt_acc &c, unsigned char *st
         }
         __syncwarp();
     }
+    /* the eight lanes of a column's sums halve the columns among them three times: two are left to each */
+    float2 v[16];
 #pragma unroll
-    for (int j = 0; j < 8; j++)
+    for (int j = 0; j < 16; j++)
+        v[j] = make_float2(s[j / 2][j % 2], ss[j / 2][j % 2]);
+    tt_halve<8>(v, lane, 4);
+    tt_halve<4>(v, lane, 8);
+    tt_halve<2>(v, lane, 16);
+    const int first = (g & 1) * 8 + (g & 2) * 2 + (g & 4) / 2;
 #pragma unroll
-        for (int k = 0; k < 2; k++) {
-#pragma unroll
-            for (int i = 4; i < 32; i *= 2) {
-                s[j][k] += __shfl_xor_sync(0xffffffffu, s[j][k], i);
-                ss[j][k] += __shfl_xor_sync(0xffffffffu, ss[j][k], i);
-            }
-            if (g == 0)
-                sums[j * 8 + q * 2 + k] = make_float2(s[j][k], ss[j][k]);
-        }
+    for (int j = 0; j < 2; j++)
+        sums[(first + j) / 2 * 8 + q * 2 + (first + j) % 2] = v[j];
 }
 
 #endif

@@ -75,15 +75,15 @@ static void bench_conv_f16_layer(const struct layer *l, enum tt_k_mma mma, int a
         c.set[i].partial = kern_device((size_t)FRAMES * l->out_c * 8 * (l->out_size * l->out_size / 128));
     }
     for (int v = 0; v < TT_CONV_VARIANTS; v++) {
-        const int stride = v == TT_CONV_S2_128x128_C32 || v == TT_CONV_RING_S2_128x128 ? 2 : 1;
+        const int stride = v == TT_CONV_S2_128x128_C32 ? 2 : 1;
         if (stride != l->stride)
             continue;
         for (int i = 0; i < BENCH_SETS; i++)
             c.set[i].variant = (enum tt_k_conv_variant)v;
         if (tt_k_conv_f16(&c.set[0], mma, NULL) != 0)
             continue; /* this shape is not one of the variant's */
-        static const char *const names[] = {"256x64 c32",  "128x128 c32",  "/2 128x128 c32",
-                                            "ring 256x64", "ring 128x128", "/2 ring 128x128"};
+        static const char *const names[] = {"256x64 c32", "128x128 c32", "/2 128x128 c32", "256x64 c64",
+                                            "128x128 c64"};
         const struct bench b = {.flop = layer_flop(l),
                                 .bytes = 2.0 * (layer_values(l) + (add ? (double)out_n : 0.0)),
                                 .launch = launch_conv_f16,

@@ -275,13 +275,10 @@ void check_conv_f16(enum tt_k_mma mma)
         {TT_CONV_128x128_C32, 16, 64, 128, 1, 1, 0, 1},   {TT_CONV_S2_128x128_C32, 16, 64, 128, 2, 1, 0, 0},
     };
     static const struct f16_shape k16[] = {
-        {TT_CONV_RING_256x64, 32, 64, 64, 1, 1, 0, 1},
-        {TT_CONV_RING_256x64, 16, 32, 128, 1, 1, 64, 0},
-        {TT_CONV_RING_128x128, 32, 48, 128, 1, 1, 0, 1},
-        {TT_CONV_RING_128x128, 16, 32, 128, 1, 2, 128, 0},
-        {TT_CONV_RING_128x128, 16, 16, 256, 1, 1, 64, 0},
-        {TT_CONV_RING_S2_128x128, 16, 64, 128, 2, 1, 0, 0},
-        {TT_CONV_RING_S2_128x128, 32, 16, 256, 2, 1, 0, 0},
+        {TT_CONV_256x64_C64, 32, 64, 64, 1, 1, 0, 1},      {TT_CONV_256x64_C64, 16, 64, 128, 1, 1, 64, 0},
+        {TT_CONV_128x128_C64, 16, 128, 128, 1, 2, 64, 0},  {TT_CONV_128x128_C64, 32, 64, 256, 1, 1, 0, 0},
+        {TT_CONV_128x128_C64, 16, 64, 128, 1, 1, 0, 1},    {TT_CONV_S2_128x128_C32, 16, 64, 128, 2, 1, 0, 0},
+        {TT_CONV_S2_128x128_C32, 32, 32, 256, 2, 1, 0, 0},
     };
     const int n = mma == TT_MMA_K16 ? sizeof(k16) / sizeof(*k16) : sizeof(k8) / sizeof(*k8);
     for (int i = 0; i < n; i++)
@@ -291,8 +288,7 @@ void check_conv_f16(enum tt_k_mma mma)
                                       .out_size = 24,
                                       .in_c = 64,
                                       .out_c = 64,
-                                      .variant =
-                                          mma == TT_MMA_K16 ? TT_CONV_RING_256x64 : TT_CONV_256x64_C32};
+                                      .variant = mma == TT_MMA_K16 ? TT_CONV_256x64_C64 : TT_CONV_256x64_C32};
     kern_refused(tt_k_conv_f16(&bad, mma, NULL), "conv_f16 with 24 pixels a side");
     const struct tt_k_conv_f16 other = {.frames = 1,
                                         .in_size = 32,
@@ -300,6 +296,6 @@ void check_conv_f16(enum tt_k_mma mma)
                                         .in_c = 64,
                                         .out_c = 64,
                                         .variant =
-                                            mma == TT_MMA_K16 ? TT_CONV_256x64_C32 : TT_CONV_RING_256x64};
+                                            mma == TT_MMA_K16 ? TT_CONV_256x64_C32 : TT_CONV_256x64_C64};
     kern_refused(tt_k_conv_f16(&other, mma, NULL), "conv_f16 with the other instruction's variant");
 }

@@ -13,15 +13,15 @@ namespace
 
 /* ACC: accumulators of a warp, 16 × 8. STREAMS: warps that read different weights. EVERY: steps from one of
  * the kernel's barriers to the next, or 0. */
-struct conv_64 { /* a step: of k */
-    enum { WARPS = 4, BLOCKS = 2, SHARED = 27968, STEPS = 36, ACC = 32, STREAMS = 1, EVERY = 9 };
-    enum { MMA = 32, LDSM = 4, WEIGHTS = 4, SHUFFLES = 2, TRANSPOSES = 0, FP32 = 32, MUFU = 0 };
-    enum { STORES = 2, LOADS = 0, READS = 22, REGION = 16, WRITES = 16 };
+struct conv_64 { /* two steps of k */
+    enum { WARPS = 4, BLOCKS = 2, SHARED = 29376, STEPS = 18, ACC = 32, STREAMS = 1, EVERY = 4 };
+    enum { MMA = 64, LDSM = 8, WEIGHTS = 8, SHUFFLES = 1, TRANSPOSES = 0, FP32 = 66, MUFU = 0 };
+    enum { STORES = 4, LOADS = 0, READS = 22, REGION = 16, WRITES = 16 };
 };
-struct conv_128 {
-    enum { WARPS = 4, BLOCKS = 2, SHARED = 20480, STEPS = 72, ACC = 32, STREAMS = 2, EVERY = 9 };
-    enum { MMA = 32, LDSM = 4, WEIGHTS = 4, SHUFFLES = 1, TRANSPOSES = 0, FP32 = 16, MUFU = 0 };
-    enum { STORES = 1, LOADS = 0, READS = 24, REGION = 16, WRITES = 16 };
+struct conv_128 { /* four */
+    enum { WARPS = 4, BLOCKS = 2, SHARED = 21248, STEPS = 18, ACC = 32, STREAMS = 2, EVERY = 2 };
+    enum { MMA = 128, LDSM = 16, WEIGHTS = 16, SHUFFLES = 1, TRANSPOSES = 0, FP32 = 69, MUFU = 0 };
+    enum { STORES = 4, LOADS = 0, READS = 24, REGION = 16, WRITES = 16 };
 };
 struct embed_256 { /* a sixth of a row */
     enum { WARPS = 8, BLOCKS = 1, SHARED = 60672, STEPS = 48, ACC = 24, STREAMS = 4, EVERY = 3 };
@@ -86,7 +86,10 @@ __global__ void __launch_bounds__(32 * m::WARPS, m::BLOCKS) mix(const struct mix
 
     float acc[m::ACC][4] = {}, x[CHAINS], power[CHAINS];
     uint32_t a[A][4], u[CHAINS];
-    uint4 b[B];
+    uint4 b[B], come[AT_ONCE]; /* memory that a step has asked for is used at the end of the next one */
+#pragma unroll
+    for (int i = 0; i < AT_ONCE; i++)
+        come[i] = make_uint4(0, 0, 0, 0);
 #pragma unroll
     for (int i = 0; i < CHAINS; i++)
         x[i] = power[i] = (float)(int)threadIdx.x + (float)i + 0.5f, u[i] = threadIdx.x + i;
@@ -145,7 +148,7 @@ __global__ void __launch_bounds__(32 * m::WARPS, m::BLOCKS) mix(const struct mix
         at = at > end ? 0 : at;
 #pragma unroll
         for (int i = 0; i < AT_ONCE; i++)
-            u[i % CHAINS] ^= v[i].x ^ v[i].y ^ v[i].z ^ v[i].w;
+            u[i % CHAINS] ^= come[i].x ^ come[i].y ^ come[i].z ^ come[i].w, come[i] = v[i];
         for (int i = s * m::WRITES / m::STEPS; i < (s + 1) * m::WRITES / m::STEPS; i++)
             out[i * THREADS] = make_uint4(u[0], u[1], u[2], u[3]);
     }

@@ -54,7 +54,7 @@ step() { # LOG NAME SECONDS COMMAND...: appends to $out/LOG.txt, and its counts 
 small=$data/weights/tiletrack-small.safetensors
 if wanted check; then
     for path in sm75 native; do
-        step check "check-$path" 40 "$bin/checkkern-$path"
+        step check "check-$path" 120 "$bin/checkkern-$path"
     done
 fi
 if wanted golden; then
@@ -102,7 +102,7 @@ if wanted sanitize; then # most of the time is the reference's, on the CPU
     for tool in memcheck racecheck initcheck synccheck; do
         (
             begin=$(date +%s)
-            timeout 110 compute-sanitizer --tool "$tool" "$bin/checkkern-native" >"$out/$tool.txt" 2>&1
+            timeout 240 compute-sanitizer --tool "$tool" "$bin/checkkern-native" >"$out/$tool.txt" 2>&1
             code=$?
             echo "$tool: $(grep -E 'ERROR SUMMARY|RACECHECK SUMMARY' "$out/$tool.txt" | tail -n 1)," \
                 "$(grep -E '[0-9]+ passed, [0-9]+ failed' "$out/$tool.txt" | tail -n 1), exit code $code," \

@@ -147,6 +147,11 @@ static inline uint32_t tt_pack(float a, float b)
     return u;
 }
 
+template <bool> static inline uint32_t tt_pack_relu(float a, float b)
+{
+    return tt_pack(a > 0.0f ? a : 0.0f, b > 0.0f ? b : 0.0f);
+}
+
 static inline float2 tt_unpack(uint32_t u)
 {
     __half2 h;
@@ -162,27 +167,6 @@ static inline uint32_t tt_shared_address(const void *p)
 static inline void tt_ldmatrix4(uint32_t (&r)[4], uint32_t address)
 {
     emulate_ldmatrix4(r, address);
-}
-
-static inline void tt_copy_async(unsigned char *to, const void *from)
-{
-    memcpy(to, from, 16);
-}
-
-static inline void tt_copy_async(unsigned char *to, const void *from, bool there)
-{
-    if (there)
-        memcpy(to, from, 16);
-    else
-        memset(to, 0, 16);
-}
-
-static inline void tt_commit()
-{
-}
-
-template <int LEFT> static inline void tt_wait()
-{
 }
 
 template <bool K16> static inline void tt_mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
