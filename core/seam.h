@@ -29,6 +29,11 @@
  * and in more than half of these frames is elsewhere, by more than TT_SEAM_REACH, than a second try that no
  * chain of frames with conf > 0.5 leads to from the query. What was held on to meanwhile may be another
  * thing.
+ *  7. Where nothing is lost at the end, that is done for what is lost between two steady stretches, each of
+ * 2 x TT_SEAM_STEADY + 1 frames with conf > TT_SEAM_SURE or more, if its mean conf is at most TT_SEAM_SURE;
+ * of several, where the sum of 1 - conf is largest. The anchor is in the first one's end. It counts as in 5
+ * and 6, only if it stays within TT_SEAM_REACH pixels of the row in the second one's first frames, too,
+ * though it was not told of them; then it is taken up to there, and cross-faded there as well.
  *
  * A result that nothing was gained for is left as it is, bit for bit.
  */
