@@ -105,8 +105,16 @@ static int find_anchor(const struct tt_estimate *row, int frames, int from)
     return -1;
 }
 
-/* Rule 7: the stretch between two steady ones that the row is least sure of, in the sum. Returns the anchor
- * before it, not before frame `from`, or -1: none; *end: out, where the next steady one begins. */
+static bool is_in_sight(const struct tt_estimate *row, int frames)
+{
+    for (int t = 0; t < frames; t++)
+        if (!(confidence(row + t) > 0.5))
+            return false;
+    return true;
+}
+
+/* Rule 7: the dip, between two steady stretches, that the row is least sure of, in the sum. Returns the
+ * anchor before it, not before frame `from`, or -1: none; *end: out, where the next steady one begins. */
 static int find_gap(const struct tt_estimate *row, int frames, int from, int *end)
 {
     int anchor = -1, last = -1, steady = 0; /* last: frame of a steady stretch */
@@ -119,8 +127,8 @@ static int find_gap(const struct tt_estimate *row, int frames, int from, int *en
         if (steady == 2 * TT_SEAM_STEADY + 1 && last >= 0) {
             const double mean = mean_confidence(row + last + 1, gap);
 
-            if (mean <= TT_SEAM_SURE && gap * (1 - mean) > most && middle >= from &&
-                is_within(row[middle].x) && is_within(row[middle].y)) {
+            if (is_in_sight(row + last + 1, gap) && mean <= TT_SEAM_SURE && gap * (1 - mean) > most &&
+                middle >= from && is_within(row[middle].x) && is_within(row[middle].y)) {
                 most = gap * (1 - mean);
                 anchor = middle;
                 *end = start;
@@ -214,11 +222,9 @@ static float mix(float before, float behind, float share)
 /* Whether the row is sure of the point from its query to the frame before `behind`. */
 static bool is_chain(const struct tt_seam_block *block, int q, const struct tt_estimate *row, int behind)
 {
-    bool chain = block->place[q] >= 0 || block->unbroken[q];
+    const int from = block->place[q] < 0 ? 0 : block->place[q];
 
-    for (int t = block->place[q] < 0 ? 0 : block->place[q]; t < behind; t++)
-        chain = chain && confidence(row + t) > 0.5;
-    return chain;
+    return (block->place[q] >= 0 || block->unbroken[q]) && is_in_sight(row + from, behind - from);
 }
 
 /* Rule 6: the row is sure of the point elsewhere, where no chain of sure frames leads to the second try. */
@@ -237,10 +243,11 @@ static bool is_return(const struct tt_estimate *row, const struct tt_estimate *a
     return 2 * elsewhere > sure;
 }
 
-static bool agree(const struct tt_estimate *row, const struct tt_estimate *again, int from, int to)
+static bool agree(const struct tt_estimate *row, const struct tt_estimate *again, int from, int to,
+                  double reach)
 {
     for (int t = from; t < to; t++)
-        if (!(distance(row + t, again + t) < TT_SEAM_REACH))
+        if (!(distance(row + t, again + t) < reach))
             return false;
     return true;
 }
@@ -267,8 +274,8 @@ static bool take_over(struct tt_estimate *row, const struct tt_estimate *again, 
     const int first = anchor - TT_SEAM_STEADY, behind = anchor + TT_SEAM_STEADY + 1, rest = end - behind;
     const double least = mean_confidence(row + behind, rest) + (left ? -TT_SEAM_LOSS : TT_SEAM_GAIN);
 
-    if (!agree(row, again, first, behind) ||
-        (end < frames && !agree(row, again, end, end + 2 * TT_SEAM_STEADY + 1)))
+    if (!agree(row, again, first, behind, TT_SEAM_REACH) ||
+        (end < frames && !agree(row, again, end, end + 2 * TT_SEAM_STEADY + 1, TT_SEAM_ARRIVAL)))
         return false;
     if (!(mean_confidence(again + behind, rest) >= least) || is_return(row, again, end, behind, chain))
         return false;
