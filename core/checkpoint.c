@@ -1,9 +1,10 @@
 /* core/checkpoint.c: durable stitches.
  *
  * Invariants: PATH.state is written only when the tiles and times that it counts are on disk, and replaced by
- * a rename; what is spilled after it lies behind what it counts, so it stays true whatever happens next. The
- * window that it holds can still change in its last frames (the one behind it may slide back), which is why
- * that window is in the state and not yet among the tiles.
+ * a rename; what is spilled after it lies behind what it counts, so it stays true whatever happens next; but
+ * for a return that the next window refutes (core/window.h), which it does again, with the same result, when
+ * it is tracked again. The window that it holds can still change in its last frames (the one behind it may
+ * slide back), which is why that window is in the state and not yet among the tiles.
  *
  * Fails with the disk (tt_status_of_errno) and for want of memory. A state that does not fit is no failure.
  */

@@ -57,6 +57,14 @@ static size_t utf8_cut(const char *name, size_t length)
     return bytes[lead] >= 0xc0 ? lead : length;
 }
 
+bool tt_is_unchanged(int fd, const struct stat *before)
+{
+    struct stat now;
+
+    return fstat(fd, &now) == 0 && now.st_size == before->st_size &&
+           now.st_mtim.tv_sec == before->st_mtim.tv_sec && now.st_mtim.tv_nsec == before->st_mtim.tv_nsec;
+}
+
 char *tt_path_sibling(const char *video, const char *directory, const char *suffix)
 {
     const char *name = tt_path_name(video);

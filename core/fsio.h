@@ -14,8 +14,10 @@
 
 #include "core/status.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/stat.h>
 #include <sys/types.h>
 
 enum {
@@ -75,6 +77,9 @@ const char *tt_path_name(const char *path);
 /* What stands before it, with the slash; "." where nothing does. Owned by the caller (free); NULL: no memory.
  */
 char *tt_path_folder(const char *path);
+
+/* Whether an open file is what it was when fstat gave *before, by its length and modification time. */
+bool tt_is_unchanged(int fd, const struct stat *before);
 
 /* The path of the file that stands for `video` with another suffix: "a/bear.mp4" and ".tracks.npz" give
  * "a/bear.tracks.npz"; with directory "out", "out/bear.tracks.npz" (NULL: beside the video). The stem is the

@@ -288,6 +288,10 @@ static enum tt_status track_block(struct tt_run *run, const struct tt_window *wi
     status = run->ops->track(run->backend, &request, run->result, err);
     if (status == TT_OK)
         status = hold_block(run, window, first, count, err);
+    for (int i = 0; i < count; i++) /* its query joins a track to the window, or lies in it */
+        run->unbroken[i] |= run->query_place[first + i] >= 0;
+    if (status == TT_OK)
+        status = tt_stitch_doubt(run->stitch, first, count, run->unbroken, run->result, err);
     if (status == TT_OK)
         tt_stitch_add(run->stitch, first, count, run->result);
     return status;

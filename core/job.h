@@ -16,6 +16,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/stat.h>
 
 enum { TT_JOB_MAX_OUTPUTS = TT_OUTPUTS };
 
@@ -52,6 +53,7 @@ struct tt_job_start {
 struct tt_job_decoder {
     struct tt_decoder *decoder; /* NULL: none */
     int video_fd;
+    struct stat file; /* of video_fd, before anything was read */
 };
 
 struct tt_job_output {

@@ -47,15 +47,24 @@ static enum tt_status make_meta(char **meta, struct tt_run *run, int64_t frames,
     struct tt_digest digest;
     json_t *root, *model, *source, *windows;
     enum tt_status status = tt_digest_file(&digest, run->video_fd, still_writing, run, err);
+    const bool changed = !tt_is_unchanged(run->video_fd, &run->opened);
 
     if (status)
         return status;
+    if (changed)
+        tt_run_warn(run,
+                    "the video's file was changed while it was tracked: the tracks may be of neither state");
     model = json_pack("{s:s, s:s, s:s}", "name", tt_weights_name(run->weights), "size",
                       tt_weights_shape(run->weights)->name, "sha256", tt_weights_sha256(run->weights));
     source = json_pack("{s:s, s:I, s:I, s:i, s:i, s:s, s:b, s:s}", "sha256", digest.sha256, "bytes",
                        (json_int_t)digest.bytes, "frames", (json_int_t)frames, "width", run->info.width,
                        "height", run->info.height, "codec", run->info.codec, "truncated", run->truncated,
                        "warnings", run->warnings);
+    if (changed) { /* what was tracked has no SHA-256 any more */
+        json_object_set_new(source, "sha256", json_null());
+        json_object_set_new(source, "bytes", json_null());
+        json_object_set_new(source, "changed", json_true());
+    }
     windows =
         json_pack("{s:i, s:i}", "clip_frames", run->clip_frames, "overlap_frames", run->job->overlap_frames);
     root = json_pack("{s:s, s:o, s:s, s:o, s:o, s:o, s:o, s:f, s:s}", "program", "tiletrack " TT_VERSION,
@@ -117,22 +126,31 @@ static enum tt_status drawn(void *user, int64_t frames, int64_t expected, struct
     return status;
 }
 
-/* folder: for spilled points */
+/* Decodes the video once more, as a refinement does, and with the same doubt: it must be what it was. folder:
+ * for spilled points. */
 static enum tt_status write_overlay(struct tt_run *run, struct tt_file *file, const char *folder,
                                     const struct tt_tracks *tracks, struct tt_error *err)
 {
     const struct tt_export_source source = tt_export_from_tracks(tracks);
     struct tt_overlay_options options = {.style = TT_OVERLAY_TAILS,
                                          .spill_folder = folder,
+                                         .same_times = true,
                                          .decoder = run->job->decoder,
                                          .encoder = TT_ENCODER_DEFAULTS,
                                          .stop = run->job->stop,
                                          .progress = drawn,
                                          .user = run};
+    struct tt_overlay_report report;
+    enum tt_status status;
+    bool more;
 
     options.encoder.interrupt_fd = run->job->decoder.interrupt_fd;
     options.encoder.stall_seconds = run->job->decoder.stall_seconds;
-    return tt_overlay_write(file, NULL, run->video_fd, &source, &options, NULL, err);
+    status = tt_overlay_write(file, NULL, run->video_fd, &source, &options, &report, err);
+    more = !status && report.video_goes_on && tracks->frames != run->job->max_frames;
+    if (!status && (more || !tt_is_unchanged(run->video_fd, &run->opened)))
+        status = tt_fail(err, TT_RETRY_LATER, "the video is no longer what it was when it was tracked");
+    return status;
 }
 
 /* Whether a job can go on without an output that failed so: an export that these tracks do not have however
@@ -144,10 +162,7 @@ static bool is_dispensable(enum tt_output format, enum tt_status status)
 
 static void leave_out(struct tt_run *run, enum tt_output format, const struct tt_error *err)
 {
-    const size_t used = strlen(run->warnings);
-
-    snprintf(run->warnings + used, sizeof run->warnings - used, "%sno %s: %s", used ? "\n" : "",
-             tt_output_names[format], err->text);
+    tt_run_warn(run, "no %s: %s", tt_output_names[format], err->text);
     run->missing |= 1u << format;
 }
 

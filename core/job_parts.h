@@ -7,8 +7,6 @@
 #include "core/sha256.h"
 #include "core/window.h"
 
-#include <sys/stat.h>
-
 struct tt_refined; /* core/job_refine.c */
 
 struct tt_run {
@@ -18,7 +16,7 @@ struct tt_run {
     const struct tt_weights *weights;
 
     int video_fd;
-    struct stat opened; /* of video_fd, when the job began */
+    struct stat opened; /* of video_fd, when it was opened */
     struct tt_decoder *decoder;
     struct tt_video_info info;
     struct tt_queries queries;
@@ -61,6 +59,9 @@ enum tt_status tt_run_open_video(struct tt_run *run, struct tt_error *err);
 
 /* Begins the video again. */
 enum tt_status tt_run_rewind_video(struct tt_run *run, struct tt_error *err);
+
+/* Adds a line to the run's warnings, as far as there is room. */
+__attribute__((format(printf, 2, 3))) void tt_run_warn(struct tt_run *run, const char *format, ...);
 
 /* Reads frames up to the job's own limit, a few between two heartbeats. A tt_frames_read; user: the run. */
 enum tt_status tt_run_read_frames(void *user, uint8_t *rgb, double *time_s, int wanted, int *got,

@@ -15,8 +15,6 @@
 #include <errno.h>
 #include <math.h>
 #include <sched.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -201,18 +199,6 @@ void tt_run_refined_free(struct tt_run *run)
 
 /* --- the pass --- */
 
-__attribute__((format(printf, 2, 3))) static void warn(struct tt_run *run, const char *format, ...)
-{
-    size_t used = strlen(run->warnings), room = sizeof run->warnings - used;
-    char text[256];
-    va_list args;
-
-    va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    snprintf(run->warnings + used, room, "%s%s", used ? "\n" : "", text);
-}
-
 static enum tt_status cut(void *user, const struct tt_cut_place *places, int count, uint8_t *patches,
                           struct tt_error *err)
 {
@@ -341,16 +327,6 @@ static enum tt_status refine_tile(struct pass *pass, int64_t first, bool *is_sam
     return status;
 }
 
-/* The file is what it was when the job began. */
-static bool is_unchanged(const struct tt_run *run)
-{
-    struct stat now;
-
-    return fstat(run->video_fd, &now) == 0 && now.st_size == run->opened.st_size &&
-           now.st_mtim.tv_sec == run->opened.st_mtim.tv_sec &&
-           now.st_mtim.tv_nsec == run->opened.st_mtim.tv_nsec;
-}
-
 static enum tt_status run_pass(struct pass *pass, bool *is_same, struct tt_error *err)
 {
     const struct tt_run *run = pass->run;
@@ -369,7 +345,7 @@ static enum tt_status run_pass(struct pass *pass, bool *is_same, struct tt_error
         status = tt_decoder_next(pass->decoder, &picture, &got, err);
         *is_same = !status && !got;
     }
-    *is_same = *is_same && is_unchanged(run);
+    *is_same = *is_same && tt_is_unchanged(run->video_fd, &run->opened);
     return status;
 }
 
@@ -424,9 +400,9 @@ enum tt_status tt_run_refine(struct tt_run *run, const char *spill_directory, st
     free(pass.guesses);
     free(pass.points);
     if (!status && !is_same)
-        warn(run, "not refined: the video is no longer what it was when it was tracked");
+        tt_run_warn(run, "not refined: the video is no longer what it was when it was tracked");
     else if (!status && run->refined->other_size > 0)
-        warn(run, "%lld frames of another size were not refined", (long long)run->refined->other_size);
+        tt_run_warn(run, "%lld frames of another size were not refined", (long long)run->refined->other_size);
     if (status || !is_same)
         tt_run_refined_free(run);
     run->refine_ms = tt_run_now_ms() - start;

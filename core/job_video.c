@@ -6,6 +6,9 @@
 #include "core/job_parts.h"
 
 #include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -19,7 +22,10 @@ enum tt_status tt_job_open_ahead(struct tt_job_decoder *ahead, const char *video
 
     if (status)
         return status;
-    status = tt_decoder_open(&opened.decoder, opened.video_fd, options, err);
+    if (fstat(opened.video_fd, &opened.file) < 0)
+        status = tt_fail_errno(err, tt_status_of_errno(errno), errno, "%s", video);
+    if (!status)
+        status = tt_decoder_open(&opened.decoder, opened.video_fd, options, err);
     if (status)
         close(opened.video_fd);
     else
@@ -36,6 +42,18 @@ void tt_job_close_ahead(struct tt_job_decoder *ahead)
     ahead->decoder = NULL;
 }
 
+void tt_run_warn(struct tt_run *run, const char *format, ...)
+{
+    const size_t used = strlen(run->warnings), room = sizeof run->warnings - used;
+    char text[512];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    snprintf(run->warnings + used, room, "%s%s", used ? "\n" : "", text);
+}
+
 /* Opens the video, or takes the decoder that is open already. */
 enum tt_status tt_run_open_video(struct tt_run *run, struct tt_error *err)
 {
@@ -50,9 +68,8 @@ enum tt_status tt_run_open_video(struct tt_run *run, struct tt_error *err)
     }
     run->video_fd = opened.video_fd;
     run->decoder = opened.decoder;
+    run->opened = opened.file;
     run->info = *tt_decoder_info(run->decoder);
-    if (fstat(run->video_fd, &run->opened) < 0)
-        return tt_fail_errno(err, tt_status_of_errno(errno), errno, "%s", run->job->video);
     return TT_OK;
 }
 

@@ -37,6 +37,7 @@ struct tt_overlay_options {
     const char *const *labels; /* shell patterns: only tracks whose label matches one */
     int label_count;
     const char *spill_folder; /* for the nameless file */
+    bool same_times;          /* the video's frames must have the very times that the tracks have */
     struct tt_decoder_options decoder;
     struct tt_encoder_options encoder;
     const atomic_bool *stop; /* NULL, or set from elsewhere: TT_INTERRUPTED soon */
@@ -54,7 +55,8 @@ struct tt_overlay_report {
 
 /* Draws the tracks of source into the video behind video_fd (open for reading). video, sheet: what is
  * written, either may be NULL; the caller commits or abandons them. *report: out, may be NULL. TT_BAD_INPUT:
- * the video cannot be decoded, has another size than the tracks say, or fewer frames; TT_REFUSE: labels that
+ * the video cannot be decoded, has another size than the tracks say, fewer frames, or (same_times) other
+ * times; TT_REFUSE: labels that
  * match nothing, no encoder; TT_RETRY_LATER: a full disk, an encoder that died; TT_INTERRUPTED. */
 enum tt_status tt_overlay_write(struct tt_file *video, struct tt_file *sheet, int video_fd,
                                 const struct tt_export_source *source,
@@ -62,8 +64,9 @@ enum tt_status tt_overlay_write(struct tt_file *video, struct tt_file *sheet, in
                                 struct tt_error *err);
 
 /* Whether a video is the one that was tracked. meta: the track file's; stop: as in the options. TT_BAD_INPUT:
- * it has another length or SHA-256 than meta says, and the text how they differ; TT_OK also where meta says
- * nothing of them. Reads the whole video where its length is right. */
+ * it has another length or SHA-256 than meta says, and the text how they differ, or its file was changed
+ * while it was tracked; TT_OK also where meta says nothing of them. Reads the whole video where its length is
+ * right. */
 enum tt_status tt_overlay_check_video(int video_fd, const char *meta, const atomic_bool *stop,
                                       struct tt_error *err);
 

@@ -18,6 +18,7 @@ struct tt_seam {
     struct tt_backend *backend;
     void *supports;                   /* [block] × support_bytes */
     int *query, *anchor;              /* [block] of each candidate */
+    int *end;                         /* [block] rule 7: where the row is sure again, or the frames */
     bool *left;                       /* [block] rule 2 */
     float *xy;                        /* [block][2] */
     struct tt_estimate *init, *again; /* [block][TT_CLIP_FRAMES] */
@@ -34,12 +35,13 @@ enum tt_status tt_seam_open(struct tt_seam **seam, const struct tt_backend_ops *
         made->supports = malloc(count * ops->support_bytes);
         made->query = malloc(count * sizeof *made->query);
         made->anchor = malloc(count * sizeof *made->anchor);
+        made->end = malloc(count * sizeof *made->end);
         made->left = malloc(count * sizeof *made->left);
         made->xy = malloc(count * 2 * sizeof *made->xy);
         made->init = malloc(count * TT_CLIP_FRAMES * sizeof *made->init);
         made->again = malloc(count * TT_CLIP_FRAMES * sizeof *made->again);
     }
-    if (!made || !made->supports || !made->query || !made->anchor || !made->left || !made->xy ||
+    if (!made || !made->supports || !made->query || !made->anchor || !made->end || !made->left || !made->xy ||
         !made->init || !made->again) {
         tt_seam_close(made);
         return tt_fail_errno(err, TT_RETRY_LATER, ENOMEM, "second tries of %d tracks", block);
@@ -55,6 +57,7 @@ void tt_seam_close(struct tt_seam *seam)
     free(seam->supports);
     free(seam->query);
     free(seam->anchor);
+    free(seam->end);
     free(seam->left);
     free(seam->xy);
     free(seam->init);
@@ -102,6 +105,41 @@ static int find_anchor(const struct tt_estimate *row, int frames, int from)
     return -1;
 }
 
+static bool is_in_sight(const struct tt_estimate *row, int frames)
+{
+    for (int t = 0; t < frames; t++)
+        if (!(confidence(row + t) > 0.5))
+            return false;
+    return true;
+}
+
+/* Rule 7: the dip, between two steady stretches, that the row is least sure of, in the sum. Returns the
+ * anchor before it, not before frame `from`, or -1: none; *end: out, where the next steady one begins. */
+static int find_gap(const struct tt_estimate *row, int frames, int from, int *end)
+{
+    int anchor = -1, last = -1, steady = 0; /* last: frame of a steady stretch */
+    double most = 0;
+
+    for (int t = 0; t < frames; t++) {
+        const int start = t - 2 * TT_SEAM_STEADY, middle = last - TT_SEAM_STEADY, gap = start - last - 1;
+
+        steady = is_sure(row + t) ? steady + 1 : 0;
+        if (steady == 2 * TT_SEAM_STEADY + 1 && last >= 0) {
+            const double mean = mean_confidence(row + last + 1, gap);
+
+            if (is_in_sight(row + last + 1, gap) && mean <= TT_SEAM_SURE && gap * (1 - mean) > most &&
+                middle >= from && is_within(row[middle].x) && is_within(row[middle].y)) {
+                most = gap * (1 - mean);
+                anchor = middle;
+                *end = start;
+            }
+        }
+        if (steady > 2 * TT_SEAM_STEADY)
+            last = t;
+    }
+    return anchor;
+}
+
 /* The window's row: the result, or what is known where that is more confident. */
 static void join(struct tt_estimate *row, const struct tt_estimate *known, const struct tt_estimate *result,
                  int frames, int overlap)
@@ -131,21 +169,24 @@ static bool is_left(const struct tt_estimate *known, const struct tt_estimate *r
     return 2 * sure > overlap && 2 * left > sure;
 }
 
-/* Rules 1 to 4 for one query: the anchor, or -1 where it needs none or has none. row: out, [frames]. */
+/* Rules 1 to 4 and 7 for one query: the anchor, or -1 where it needs none or has none. row: out, [frames];
+ * *end: out, behind the frames that are tracked again. */
 static int examine(const struct tt_seam_block *block, int q, const struct tt_estimate *result,
-                   struct tt_estimate *row, bool *left)
+                   struct tt_estimate *row, int *end, bool *left)
 {
     const struct tt_estimate *known = block->known + (size_t)q * (size_t)block->frames;
+    const int from = block->place[q] < 0 ? 0 : block->place[q];
     int anchor, behind;
 
+    *end = block->frames;
     *left = block->unbroken[q] && is_left(known, result, block->overlap);
     join(row, known, result, block->frames, block->overlap);
-    anchor =
-        find_anchor(row, *left ? block->overlap : block->frames, block->place[q] < 0 ? 0 : block->place[q]);
+    anchor = find_anchor(row, *left ? block->overlap : block->frames, from);
     behind = anchor + TT_SEAM_STEADY + 1;
-    if (anchor < 0 || behind >= block->frames)
-        return -1;
-    return *left || mean_confidence(row + behind, block->frames - behind) <= TT_SEAM_SURE ? anchor : -1;
+    if (anchor >= 0 && behind < block->frames &&
+        (*left || mean_confidence(row + behind, block->frames - behind) <= TT_SEAM_SURE))
+        return anchor;
+    return *left ? -1 : find_gap(row, block->frames, from, end);
 }
 
 /* Gathers the queries that are to be tracked again; returns how many. */
@@ -156,7 +197,8 @@ static int gather(struct tt_seam *seam, const struct tt_seam_block *block, const
 
     for (int q = 0; q < block->queries; q++) {
         struct tt_estimate *row = seam->init + (size_t)count * frames;
-        int anchor = examine(block, q, result + (size_t)q * frames, row, &seam->left[count]);
+        int anchor =
+            examine(block, q, result + (size_t)q * frames, row, &seam->end[count], &seam->left[count]);
 
         if (anchor < 0)
             continue;
@@ -180,11 +222,9 @@ static float mix(float before, float behind, float share)
 /* Whether the row is sure of the point from its query to the frame before `behind`. */
 static bool is_chain(const struct tt_seam_block *block, int q, const struct tt_estimate *row, int behind)
 {
-    bool chain = block->place[q] >= 0 || block->unbroken[q];
+    const int from = block->place[q] < 0 ? 0 : block->place[q];
 
-    for (int t = block->place[q] < 0 ? 0 : block->place[q]; t < behind; t++)
-        chain = chain && confidence(row + t) > 0.5;
-    return chain;
+    return (block->place[q] >= 0 || block->unbroken[q]) && is_in_sight(row + from, behind - from);
 }
 
 /* Rule 6: the row is sure of the point elsewhere, where no chain of sure frames leads to the second try. */
@@ -203,27 +243,46 @@ static bool is_return(const struct tt_estimate *row, const struct tt_estimate *a
     return 2 * elsewhere > sure;
 }
 
-/* Rules 5 and 6: the second try in place of the row's end, if it is better. chain: up to the anchor and its
- * neighbours. */
-static bool take_over(struct tt_estimate *row, const struct tt_estimate *again, int frames, int anchor,
-                      bool left, bool chain)
+static bool agree(const struct tt_estimate *row, const struct tt_estimate *again, int from, int to,
+                  double reach)
 {
-    const int first = anchor - TT_SEAM_STEADY, behind = anchor + TT_SEAM_STEADY + 1, rest = frames - behind;
-    double least = mean_confidence(row + behind, rest) + (left ? -TT_SEAM_LOSS : TT_SEAM_GAIN);
-
-    for (int t = first; t < behind; t++)
-        if (!(distance(row + t, again + t) < TT_SEAM_REACH))
+    for (int t = from; t < to; t++)
+        if (!(distance(row + t, again + t) < reach))
             return false;
-    if (!(mean_confidence(again + behind, rest) >= least) || is_return(row, again, frames, behind, chain))
-        return false;
-    for (int t = first; t < behind; t++) {
-        float share = (float)(t - first + 1) / (float)(behind - first + 1);
+    return true;
+}
+
+/* Cross-fades a steady stretch: into the second try, or out of it. */
+static void fade(struct tt_estimate *row, const struct tt_estimate *again, bool out)
+{
+    enum { STRETCH = 2 * TT_SEAM_STEADY + 1 };
+
+    for (int t = 0; t < STRETCH; t++) {
+        const float share = (float)(out ? STRETCH - t : t + 1) / (float)(STRETCH + 1);
 
         row[t] = (struct tt_estimate){mix(row[t].x, again[t].x, share), mix(row[t].y, again[t].y, share),
                                       mix(row[t].occlusion, again[t].occlusion, share),
                                       mix(row[t].expected_dist, again[t].expected_dist, share)};
     }
+}
+
+/* Rules 5 to 7: the second try in place of the row's end, or up to frame `end`, if it is better. chain: up to
+ * the anchor and its neighbours. */
+static bool take_over(struct tt_estimate *row, const struct tt_estimate *again, int frames, int anchor,
+                      int end, bool left, bool chain)
+{
+    const int first = anchor - TT_SEAM_STEADY, behind = anchor + TT_SEAM_STEADY + 1, rest = end - behind;
+    const double least = mean_confidence(row + behind, rest) + (left ? -TT_SEAM_LOSS : TT_SEAM_GAIN);
+
+    if (!agree(row, again, first, behind, TT_SEAM_REACH) ||
+        (end < frames && !agree(row, again, end, end + 2 * TT_SEAM_STEADY + 1, TT_SEAM_ARRIVAL)))
+        return false;
+    if (!(mean_confidence(again + behind, rest) >= least) || is_return(row, again, end, behind, chain))
+        return false;
+    fade(row + first, again + first, false);
     memcpy(row + behind, again + behind, (size_t)rest * sizeof *row);
+    if (end < frames)
+        fade(row + end, again + end, true);
     return true;
 }
 
@@ -253,7 +312,8 @@ enum tt_status tt_seam_hold(struct tt_seam *seam, const struct tt_seam_block *bl
 
         join(row, block->known + at, result + at, block->frames, block->overlap);
         chain = is_chain(block, q, row, anchor + TT_SEAM_STEADY + 1);
-        if (take_over(row, seam->again + (size_t)i * frames, block->frames, anchor, seam->left[i], chain))
+        if (take_over(row, seam->again + (size_t)i * frames, block->frames, anchor, seam->end[i],
+                      seam->left[i], chain))
             memcpy(result + at, row, frames * sizeof *row);
     }
     return TT_OK;

@@ -29,6 +29,13 @@
  * and in more than half of these frames is elsewhere, by more than TT_SEAM_REACH, than a second try that no
  * chain of frames with conf > 0.5 leads to from the query. What was held on to meanwhile may be another
  * thing.
+ *  7. Where nothing is lost at the end, a dip is tried in the same way: what lies between two steady
+ * stretches, each of 2 × TT_SEAM_STEADY + 1 frames with conf > TT_SEAM_SURE or more, if the point is in sight
+ * throughout, conf > 0.5 in all its frames, and their mean conf is at most TT_SEAM_SURE; of several, where
+ * the sum of 1 − conf is largest. (Where it is hidden, a second try would hold on to what hides it.) The
+ * anchor is in the first stretch's end. It counts as in 5 and 6, and only if it arrives: within
+ * TT_SEAM_ARRIVAL pixels of the row in the second stretch's first frames, which it is not told of. Then it is
+ * taken up to there, and cross-faded there as well.
  *
  * A result that nothing was gained for is left as it is, bit for bit.
  */
@@ -38,7 +45,9 @@
 #include "core/backend.h"
 #include "core/status.h"
 
-enum { TT_SEAM_STEADY = 3, TT_SEAM_BORDER = 16, TT_SEAM_REACH = 3 };
+/* ARRIVAL: a cross-fade over a steady stretch that ends with less moves a point by less than a pixel a frame.
+ */
+enum { TT_SEAM_STEADY = 3, TT_SEAM_BORDER = 16, TT_SEAM_REACH = 3, TT_SEAM_ARRIVAL = 8 };
 #define TT_SEAM_SURE 0.95
 #define TT_SEAM_GAIN 0.05
 #define TT_SEAM_LOSS 0.02

@@ -251,6 +251,7 @@ enum tt_status tt_stitch_begin(struct tt_stitch *stitch, const struct tt_window 
             count_sure(s, q, (int)shift);
             memmove(row, row + shift, (size_t)window->overlap * sizeof *row);
         }
+        s->shift = (int)shift;
         s->slid = shift < s->step;
     }
     s->first = window->clip.first_frame;
@@ -326,6 +327,62 @@ void tt_stitch_blend(struct tt_estimate *stitched, const struct tt_estimate *fre
         stitched[t].occlusion = mix(stitched[t].occlusion, fresh[t].occlusion, weight);
         stitched[t].expected_dist = mix(stitched[t].expected_dist, fresh[t].expected_dist, weight);
     }
+}
+
+bool tt_stitch_refutes(const struct tt_estimate *stitched, const struct tt_estimate *fresh, int overlap,
+                       float *expected_dist)
+{
+    double sum = 0;
+
+    for (int t = 0; t < overlap; t++) {
+        if (!contradict(stitched + t, fresh + t))
+            return false;
+        sum += confidence(fresh + t);
+    }
+    if (!(sum > TT_STITCH_CERTAIN * overlap) || find_pass(stitched, fresh, overlap) > 0)
+        return false;
+    *expected_dist = (float)fmin(log(sum / (overlap - sum)), 16); /* finite, however sure */
+    return true;
+}
+
+/* Refutes a query's return: its frames since..first-1, which lie in the newest tile. */
+static enum tt_status refute(struct tt_stitch *stitch, int query, float expected_dist, struct tt_error *err)
+{
+    const int64_t since = stitch->since[query], tile = stitch->first - stitch->shift;
+    const int frames = (int)(stitch->first - since);
+    const int64_t offset =
+        tile_offset(stitch, tile, query, stitch->shift) + (since - tile) * (int64_t)sizeof *stitch->held;
+    struct tt_estimate row[TT_CLIP_FRAMES];
+    enum tt_status status =
+        tt_read_at(stitch->tile_fd, row, (size_t)frames * sizeof *row, offset, "spilled tracks", err);
+
+    for (int t = 0; !status && t < frames; t++)
+        if (row[t].expected_dist < expected_dist)
+            row[t].expected_dist = expected_dist;
+    if (!status)
+        status =
+            tt_write_at(stitch->tile_fd, row, (size_t)frames * sizeof *row, offset, "spilled tracks", err);
+    if (!status)
+        stitch->since[query] = stitch->first;
+    return status;
+}
+
+enum tt_status tt_stitch_doubt(struct tt_stitch *stitch, int first, int count, const bool *believed,
+                               const struct tt_estimate *result, struct tt_error *err)
+{
+    enum tt_status status = TT_OK;
+
+    for (int i = 0; i < count && !status; i++) {
+        const int64_t since = stitch->since[first + i];
+        float expected_dist;
+
+        if (!believed[i] && stitch->overlap > 0 && since > stitch->first - stitch->shift &&
+            since < stitch->first &&
+            tt_stitch_refutes(stitch->held + (size_t)(first + i) * TT_CLIP_FRAMES,
+                              result + (size_t)i * stitch->frames, stitch->overlap, &expected_dist))
+            status = refute(stitch, first + i, expected_dist, err);
+    }
+    return status;
 }
 
 void tt_stitch_add(struct tt_stitch *stitch, int first, int count, const struct tt_estimate *result)

@@ -8,6 +8,7 @@
  *         for blocks of queries:
  *             tt_stitch_init(stitch, first, count, init)
  *             backend track(init -> result)
+ *             tt_stitch_doubt(stitch, first, count, believed, result, err)
  *             tt_stitch_add(stitch, first, count, result)
  *     }
  *     tt_stitch_finish(stitch, err)
@@ -24,10 +25,19 @@
  * contradict each other in one of these frames, more than TT_STITCH_APART pixels apart and both with
  * conf > 0.5 (as in core/seam.h), nothing is mixed, for the point is not in between: the stitched values
  * stand up to the frame from which on the window's are more confident in the sum, and the window's from
- * there. Where windows overlap by more than half a window that happens to a frame more than once, in the
- * order of the windows. Frames before the start of the newest window are final: they and their times go to
- * files without names, one tile [queries][frames] a window. Memory: queries × 47 estimates, whatever the
- * video's length.
+ * there.
+ *
+ * A return that is refuted. A point that was out of sight and that one window alone has found again may be
+ * another place that looks alike. The next window refutes that where it contradicts it in every shared frame,
+ * its mean conf there is above TT_STITCH_CERTAIN, and the stitched values give way in all of them. Nobody can
+ * then say where the point was since that return; but it was there with no more than the chance that the next
+ * window is wrong. So expected_dist of these frames becomes logit(that mean conf) at least, which is: the
+ * point counts as hidden there, and does not jump in sight. Their positions stay.
+ *
+ * Where windows overlap by more than half a window frames are stitched more than once, in the order of the
+ * windows. Frames before the start of the newest window are final, but for such a return in the window
+ * before: they and their times go to files without names, one tile [queries][frames] a window. Memory:
+ * queries × 47 estimates, whatever the video's length.
  */
 #ifndef TT_CORE_WINDOW_H
 #define TT_CORE_WINDOW_H
@@ -36,6 +46,7 @@
 #include "core/clip.h"
 #include "core/status.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* A window. Borrows clip.rgb and time_s (until the next call for these windows). */
@@ -81,6 +92,7 @@ static inline int tt_window_place(const struct tt_window *window, int64_t frame)
 
 /* A cross-fade over 8 frames that begins with less moves a point by less than a pixel a frame. */
 enum { TT_STITCH_APART = 8 };
+#define TT_STITCH_CERTAIN 0.95
 
 struct tt_stitch;
 
@@ -106,6 +118,17 @@ int64_t tt_stitch_sure_since(const struct tt_stitch *stitch, int query);
 /* Adds the window's results [count][clip.frames] of queries first..first+count-1. Blocks must come in order:
  * first is where the block before ended. */
 void tt_stitch_add(struct tt_stitch *stitch, int first, int count, const struct tt_estimate *result);
+
+/* Before these queries are added: refutes their returns where the results do. believed: [count] those whose
+ * query lies in the window or is joined to it by sure frames; they are left alone. What was done once can be
+ * done again and changes nothing. Fails as the disk does. */
+enum tt_status tt_stitch_doubt(struct tt_stitch *stitch, int first, int count, const bool *believed,
+                               const struct tt_estimate *result, struct tt_error *err);
+
+/* Whether a window refutes what is stitched of its shared frames [overlap]; *expected_dist: out, the least
+ * for a return that these belong to. */
+bool tt_stitch_refutes(const struct tt_estimate *stitched, const struct tt_estimate *fresh, int overlap,
+                       float *expected_dist);
 
 /* What tt_stitch_add does to a query's shared frames: [overlap] stitched ones and those of the window. */
 void tt_stitch_blend(struct tt_estimate *stitched, const struct tt_estimate *fresh, int overlap);

@@ -15,6 +15,7 @@ struct tt_stitch {
     int frames;               /* of the newest window; 0: none yet */
     int overlap;              /* its first frames that are known from before */
     int added;                /* queries whose results in it are in */
+    int shift;                /* frames of the newest tile, behind which the newest window begins */
     int step;                 /* frames of all tiles but the last two; 0: not known yet */
     bool slid;                /* the newest window slid back, so it is the last */
     int64_t finished;         /* frames, once finished */

@@ -44,11 +44,12 @@ static void put_wide_column(struct tt_text *text, const char *name, const char *
 
 static void put_wide_head(struct tt_export *run, char *const *names)
 {
-    static const char *const columns[] = {"x", "y", "occluded", "confidence"};
+    static const char *const columns[] = {"x", "y", "occluded", "confidence", "refined"};
+    const int count = run->source->refined ? 5 : 4;
 
     tt_put(&run->text, "frame,time_s");
     for (int i = 0; i < run->tracks; i++)
-        for (int c = 0; c < 4; c++)
+        for (int c = 0; c < count; c++)
             put_wide_column(&run->text, names[i], columns[c]);
     tt_put(&run->text, "\n");
 }
@@ -70,6 +71,8 @@ static void put_wide_row(struct tt_export *run, int64_t frame, const struct tt_t
             tt_put_float(text, points[i].y);
         tt_put(text, points[i].occluded ? ",1," : ",0,");
         tt_put_float(text, points[i].confidence);
+        if (run->source->refined)
+            tt_put(text, points[i].refined ? ",1" : ",0");
     }
     tt_put(text, "\n");
 }

@@ -111,6 +111,12 @@ static enum tt_status draw_frames(struct overlay *o, const struct tt_export *run
                            "the video ends after %lld frames, but the tracks have %lld: they do not belong "
                            "together",
                            (long long)t, (long long)run->frames);
+        if (!status && o->options->same_times && picture.time_s != run->time_s[t])
+            return tt_fail(
+                err, TT_BAD_INPUT,
+                "frame %lld of the video is at %.9g s, of the tracks at %.9g s: they do not belong "
+                "together",
+                (long long)t, picture.time_s, run->time_s[t]);
         if (!status)
             status = take_frame(o, run, t, picture.time_s, err);
         if (!status)

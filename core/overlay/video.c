@@ -30,6 +30,12 @@ enum tt_status tt_overlay_check_video(int video_fd, const char *meta, const atom
     enum tt_status status = TT_OK;
     struct stat info;
 
+    if (json_is_true(json_object_get(source, "changed"))) {
+        status =
+            tt_fail(err, TT_BAD_INPUT,
+                    "the video's file was changed while it was tracked: this may be another state of it");
+        goto done;
+    }
     if (!tracked)
         goto done;
     if (fstat(video_fd, &info) == 0 && json_is_integer(length) && info.st_size != bytes) {

@@ -8,6 +8,7 @@
 
 #include "core/overlay.h"
 
+#include <errno.h>
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -233,8 +234,8 @@ static enum tt_status show_progress(void *user, int64_t frames, int64_t expected
 
 /* Both or none get their names. */
 static enum tt_status write_files(const struct overlay_options *options, const struct paths *paths,
-                                  int video_fd, struct tt_trackfile *tracks, struct tt_overlay_report *report,
-                                  struct tt_error *err)
+                                  int video_fd, const struct stat *opened, struct tt_trackfile *tracks,
+                                  struct tt_overlay_report *report, struct tt_error *err)
 {
     const struct tt_export_source source = tt_export_from_trackfile(tracks);
     struct tt_file *output = NULL, *sheet = NULL;
@@ -246,6 +247,8 @@ static enum tt_status write_files(const struct overlay_options *options, const s
         status = tt_file_create(&sheet, paths->sheet, err);
     if (!status)
         status = tt_overlay_write(output, sheet, video_fd, &source, &options->overlay, report, err);
+    if (!status && !tt_is_unchanged(video_fd, opened))
+        status = tt_fail(err, TT_RETRY_LATER, "the video was changed while the tracks were drawn into it");
     if (!status && output) {
         status = tt_file_commit(output, TT_REPLACE, err);
         output = NULL;
@@ -274,16 +277,19 @@ static enum tt_status draw(const struct overlay_options *options, const struct p
                            struct tt_overlay_report *report, struct tt_error *err)
 {
     struct tt_trackfile *tracks = NULL;
+    struct stat opened;
     int video_fd = -1;
     enum tt_status status = tt_trackfile_open(&tracks, paths->tracks, err);
 
     if (status)
         return status;
     status = tt_decoder_open_path(options->video, &video_fd, err);
+    if (!status && fstat(video_fd, &opened) < 0)
+        status = tt_fail_errno(err, tt_status_of_errno(errno), errno, "%s", options->video);
     if (!status && !options->any_video)
         status = check_video(options, video_fd, tracks, err);
     if (!status)
-        status = write_files(options, paths, video_fd, tracks, report, err);
+        status = write_files(options, paths, video_fd, &opened, tracks, report, err);
     if (video_fd >= 0)
         close(video_fd);
     tt_trackfile_close(tracks);

@@ -12,7 +12,9 @@
  *             frame is mostly of that colour
  *     ACTION  hang (for ever, stop or not); crash (SIGSEGV); exit (code 7); wait (until the file SCRIPT.go is
  *             there; SCRIPT.waits says that it does; ends early when asked to stop); sleep NUMBER (ms; ends
- *             early when asked to stop); wrong (the result is 3 px off); nan; alone (of open: clips cannot be
+ *             early when asked to stop); wrong (the result is 3 px off); nan; found NUMBER
+ *             (every point is hidden in the clip's first NUMBER % 100 frames, and surely seen in the others,
+ *             20 px beside its query for each hundred); alone (of open: clips cannot be
  *             brought); shrink_above NUMBER (TT_SHRINK_TILE while the tile has more query points); or a
  *             status: bad_input, retry_later, shrink_tile, restart_worker, refuse
  *
@@ -33,7 +35,7 @@
 #include <unistd.h>
 
 enum call { OPEN, FEATURES, SAMPLE, BRING, TRACK, SELFTEST, CALLS };
-enum action { HANG, CRASH, EXIT, WAIT, WRONG, NAN_RESULT, ALONE, SLEEP, SHRINK_ABOVE, STATUS };
+enum action { HANG, CRASH, EXIT, WAIT, WRONG, NAN_RESULT, ALONE, SLEEP, SHRINK_ABOVE, FOUND, STATUS };
 enum when { ALWAYS, NUMBER, ONCE, COLOUR };
 
 enum { LINES = 32 };
@@ -57,6 +59,7 @@ struct tt_backend {
     int frames;
     float value[TT_CLIP_FRAMES]; /* a number for each frame of the clip: its features */
     int colour;                  /* of its first frame, or -1 */
+    int found;                   /* FOUND: its number, or -1 */
     bool selftest;               /* the clip is the self-test's */
     struct tt_clip brought;      /* 0 frames: none; pixels borrowed until the next track or features */
     int brought_reuse;
@@ -87,8 +90,8 @@ static bool parse_line(struct line *line, const char *text)
     static const char *const call_words[] = {"open",  "features", "sample", "bring",
                                              "track", "selftest", NULL};
     static const char *const colours[] = {"red", "green", "blue", NULL};
-    static const char *const actions[] = {"hang", "crash", "exit",  "wait",         "wrong",
-                                          "nan",  "alone", "sleep", "shrink_above", NULL};
+    static const char *const actions[] = {"hang",  "crash", "exit",         "wait",  "wrong", "nan",
+                                          "alone", "sleep", "shrink_above", "found", NULL};
     char call[32], when[32], action[32];
     int n = sscanf(text, "%31s %31s %31s %d", call, when, action, &line->argument), found;
 
@@ -203,6 +206,7 @@ static enum tt_status act(struct tt_backend *b, enum call call, float *spoil, st
     const struct line *line = find_line(b, call);
 
     *spoil = 0;
+    b->found = -1;
     if (!line)
         return TT_OK;
     switch (line->action) {
@@ -231,6 +235,9 @@ static enum tt_status act(struct tt_backend *b, enum call call, float *spoil, st
     case SHRINK_ABOVE:
         if (b->plan.tile.queries > line->argument)
             return tt_fail(err, TT_SHRINK_TILE, "scripted: no memory for tiles of %d", b->plan.tile.queries);
+        break;
+    case FOUND:
+        b->found = line->argument;
         break;
     case STATUS:
         return tt_fail(err, (enum tt_status)line->argument, "scripted: %s",
@@ -417,6 +424,15 @@ static void follow(const struct tt_backend *b, const struct support *support, co
     }
 }
 
+static void find_point(const struct tt_backend *b, const struct support *support, struct tt_estimate *row)
+{
+    for (int f = 0; f < b->frames; f++) {
+        const float logit = f < b->found % 100 ? 6 : -6;
+
+        row[f] = (struct tt_estimate){support->x + 20 * (float)(b->found / 100), support->y, logit, logit};
+    }
+}
+
 static enum tt_status track(struct tt_backend *b, const struct tt_track_request *request,
                             struct tt_estimate *result, struct tt_error *err)
 {
@@ -430,6 +446,8 @@ static enum tt_status track(struct tt_backend *b, const struct tt_track_request 
     for (int q = 0; q < request->queries && !b->selftest; q++)
         follow(b, &supports[q], request->init ? request->init + (size_t)q * (size_t)b->frames : NULL,
                result + (size_t)q * (size_t)b->frames);
+    for (int q = 0; q < request->queries && b->found >= 0; q++)
+        find_point(b, &supports[q], result + (size_t)q * (size_t)b->frames);
     if (b->selftest)
         answer_selftest(b, result);
     for (int i = 0; i < request->queries * b->frames; i++)

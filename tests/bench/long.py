@@ -41,7 +41,7 @@ BIN = pathlib.Path(os.environ.get("TILETRACK_BIN", SOURCE / "build/bin"))
 CLIP = 47
 DEFAULT_WAYS = [
     "alone,init=none", "before", "before-sure,init=sure", "weighed,blend=weighed", "best,blend=best", "overlap16,overlap=16",
-    "overlap23,overlap=23", "back,back", "fresh,supports=fresh", "rescue,supports=rescue", "seam,supports=seam,blend=pass",
+    "overlap23,overlap=23", "back,back", "fresh,supports=fresh", "rescue,supports=rescue", "seam,supports=seam,blend=pass,doubt",
 ]  # fmt: skip
 
 

@@ -12,6 +12,7 @@
  *     blend=weighed     that, times each side's confidence,
  *     blend=best        each frame from the side that is more confident,
  *     blend=pass        or the product's way, tt_stitch_blend (not with back)
+ *     doubt             and returns that the next window refutes are doubted, tt_stitch_doubt
  *     supports=first    looked for are: the query's own surroundings (this unless said otherwise),
  *     supports=fresh    those of the latest sure frame,
  *     supports=rescue   those, where the query's own give less confidence,
@@ -56,7 +57,7 @@ struct way {
     double sure, need, gain;
     int steady;
     double border;
-    bool back, loose;
+    bool back, loose, doubt;
     struct tt_seam *seam; /* NULL: not used */
 
     int *starts, windows;         /* first frames of its windows */
@@ -321,6 +322,23 @@ static void refresh(struct bench *b, struct way *way, const struct tt_estimate *
     free(xy);
 }
 
+/* The product's doubt, tt_stitch_doubt: row is the stitched track at `start`, the window before began at
+ * frame `before`. */
+static void doubt(const struct bench *b, int q, struct tt_estimate *row, const struct tt_estimate *fresh,
+                  int start, int before, int shared)
+{
+    int frames = 0;
+    float least;
+
+    while (start - frames > before && confidence(row - frames - 1) > 0.5)
+        frames++;
+    if (start - frames <= before || (b->query_frame[q] >= start - frames && b->query_frame[q] < start) ||
+        b->place[q] >= 0 || !tt_stitch_refutes(row, fresh, shared, &least))
+        return;
+    for (int t = -frames; t < 0; t++)
+        row[t].expected_dist = fmaxf(row[t].expected_dist, least);
+}
+
 /* The window at `start`, whose frames from..to-1 are known from the window before it in the direction. */
 static void run_window(struct bench *b, struct way *way, struct tt_estimate *known, int start, int from,
                        int to, int direction)
@@ -334,6 +352,8 @@ static void run_window(struct bench *b, struct way *way, struct tt_estimate *kno
         struct tt_estimate *row = known + (size_t)q * (size_t)b->frames + start;
         const struct tt_estimate *fresh = b->result + (size_t)q * (size_t)length;
 
+        if (way->doubt && shared > 0)
+            doubt(b, q, row, fresh, start, start + shared - length, shared);
         if (way->blend == BLEND_PASS)
             tt_stitch_blend(row + from, fresh + from, shared);
         for (int t = 0; t < length; t++) {
@@ -485,6 +505,8 @@ static void parse_switch(struct way *way, const char *text, const char *whole)
         way->steady = atoi(text + 7);
     else if (!strcmp(text, "loose"))
         way->loose = true;
+    else if (!strcmp(text, "doubt"))
+        way->doubt = true;
     else if (!strcmp(text, "back"))
         way->back = true;
     else

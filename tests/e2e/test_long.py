@@ -6,6 +6,7 @@ import unittest
 import numpy as np
 
 from programs import SOURCE, Folder, main, make_video, moved, run
+from test_worker import Scripted
 from worker_tools import STAGES, worker
 
 sys.path.insert(0, str(SOURCE / "tests/bench"))
@@ -86,6 +87,34 @@ class Seams(Folder):
         with np.load(self.folder / "resumed.npz") as file:
             for name, values in made.items():
                 np.testing.assert_array_equal(file[name], values, name)
+
+
+class Returns(Scripted):
+    """Three windows, at 0, 39 and 78, on a backend that does what a script says: the points are hidden in the first, and found
+    in the second one's last 27 frames, from frame 59 on."""
+
+    def track(self, third):
+        w = self.start(f"track 1 found 47\ntrack 2 found 20\ntrack 3 found {third}\n")
+        done = self.job(w, video=self.fake("125 grey"))
+        self.assertEqual((done["type"], done.get("frames")), ("done", 125))
+        with np.load(self.out()) as made:
+            x = (made["tracks"][..., 0] - made["query_points"][:, 2:])[:, 1:] * 256 / made["frame_size"][0]
+            seen = ~made["occluded"][:, 1:]
+            np.testing.assert_array_less(made["confidence"][:, 1:][~seen], 0.02)
+        self.assertTrue((seen == seen[0]).all())
+        return np.flatnonzero(seen[0]) + 1, x
+
+    def test_a_return_that_the_next_window_refutes(self):
+        """It finds the points 20 px further: up to it they count as hidden, and do not jump in sight."""
+        seen, x = self.track(100)
+        np.testing.assert_array_equal(seen, np.arange(78, 125))
+        np.testing.assert_allclose(x[:, :77], 0, atol=1e-3)
+        np.testing.assert_allclose(x[:, 77:], 20, atol=1e-3)
+
+    def test_a_return_that_the_next_window_confirms(self):
+        seen, x = self.track(0)
+        np.testing.assert_array_equal(seen, np.arange(59, 125))
+        np.testing.assert_allclose(x, 0, atol=1e-3)
 
 
 if __name__ == "__main__":

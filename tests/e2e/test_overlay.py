@@ -496,6 +496,16 @@ class Troubles(Overlays):
         self.assertEqual(self.names(), [b"long.mp4", b"long.tracks.npz"])
         self.assertFalse(pathlib.Path(f"/proc/{encoder}").exists())
 
+    def test_a_video_that_changes_meanwhile(self):
+        process, encoder = self.at_work()
+        (video,) = self.folder.glob("long.mp4")
+        os.utime(video, (1, 1))
+        os.kill(encoder, signal.SIGCONT)
+        _, errors = process.communicate(timeout=WAIT_S)
+        self.assertEqual(process.returncode, 1)
+        self.assertIn("the video was changed while the tracks were drawn into it", errors)
+        self.assertEqual(self.names(), [b"long.mp4", b"long.tracks.npz"])
+
     def test_a_bar_on_a_terminal(self):
         """And none elsewhere: nothing is on standard error where that is a pipe."""
         video = make_video(self.folder / "a.mkv", moved(60, 2, 1))
@@ -566,6 +576,59 @@ class Jobs(Overlays):
         self.assertRegex(process.stderr, "warning: no overlay: .*tiletrack-encode")
         self.assertEqual(self.names(), [b"a.mkv", b"a.tracks.npz", b"bin"])
 
+    def track_with_other_decoding(self, video, script, *options):
+        """A job of tracks and overlay whose second decoder, which the overlay is made from, finds what the script left."""
+        own = self.folder / "bin"
+        own.mkdir(exist_ok=True)
+        for name in ("tiletrack", "tiletrack-encode"):
+            shutil.copy(BIN / name, own)
+        (self.folder / "calls").unlink(missing_ok=True)
+        decoder = own / "tiletrack-decode"
+        decoder.write_text(f"#!/bin/sh\nif [ -e {self.folder}/calls ]; then {script}; fi\n: > {self.folder}/calls\n"
+                           f"exec {BIN}/tiletrack-decode \"$@\"\n")  # fmt: skip
+        decoder.chmod(0o755)
+        process = subprocess.run([own / "tiletrack", "track", "--json", "--model", MODEL, "--grid", "2", "--format", "npz",
+                                  "--format", "overlay", *options, video], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                 text=True)  # fmt: skip
+        with np.load(self.folder / "a.tracks.npz") as arrays:
+            return process, json.loads(str(arrays["meta"]))["source"]
+
+    def test_a_video_that_changes_before_it_is_drawn(self):
+        """Its file, or what is read of it: other times, more frames, fewer. The tracks are written, no overlay is."""
+        video = make_video(self.folder / "a.mkv", moved(4, 2, 1))
+        others = {"times": make_video(self.folder / "times.mkv", moved(4, 2, 1), rate=24),
+                  "more": make_video(self.folder / "more.mkv", moved(5, 2, 1)),
+                  "fewer": make_video(self.folder / "fewer.mkv", moved(3, 2, 1))}
+        reasons = {"times": "frame 1 of the video is at", "more": "the video is no longer what it was when it was tracked",
+                   "fewer": "the video ends after 3 frames"}
+        for name, other in others.items():
+            with self.subTest(name):
+                process, source = self.track_with_other_decoding(video, f"exec 3< {other}")
+                self.assertExit(process, 3)
+                self.assertIn(f"warning: no overlay: {reasons[name]}", process.stderr)
+                self.assertNotIn("changed", source)
+                self.assertFalse((self.folder / "a.overlay.mp4").exists())
+        process, _ = self.track_with_other_decoding(video, f"exec 3< {others['more']}", "--max-frames", "4")
+        self.assertExit(process, 0)
+        (self.folder / "a.overlay.mp4").unlink()
+        process, _ = self.track_with_other_decoding(video, f"touch -d '1 hour ago' {video}")
+        self.assertExit(process, 3)
+        self.assertIn("warning: no overlay: the video is no longer what it was when it was tracked", process.stderr)
+        self.assertFalse((self.folder / "a.overlay.mp4").exists())
+
+    def test_a_video_that_changes_before_its_tracks_are_written(self):
+        """Refining reads it a second time: it is changed by then, so no SHA-256 names what was tracked."""
+        video = make_video(self.folder / "a.mkv", moved(4, 2, 1))
+        process, source = self.track_with_other_decoding(video, f"touch -d '1 hour ago' {video}", "--refine", "native")
+        self.assertExit(process, 3)
+        self.assertIn("warning: the video's file was changed while it was tracked", process.stderr)
+        self.assertIn("warning: no overlay: the video is no longer what it was when it was tracked", process.stderr)
+        self.assertEqual((source["sha256"], source["bytes"], source["changed"]), (None, None, True))
+        process = self.overlay(video, code=1)
+        self.assertIn("the video's file was changed while it was tracked", process.stderr)
+        self.assertIn("--any-video", process.stderr)
+        self.overlay("--any-video", video)
+
 
 class Workers(Scripted):
     """The real worker, decoder and encoder, and a backend that tracks in no time: what happens while it draws. The encoder
@@ -613,6 +676,12 @@ class Workers(Scripted):
         w, encoder = self.begin()
         os.kill(encoder, signal.SIGKILL)
         self.assertTracksAlone(w, "SIGKILL")
+
+    def test_the_video_changes_meanwhile(self):
+        w, encoder = self.begin()
+        os.utime(self.folder / "video.mkv", (1, 1))
+        os.kill(encoder, signal.SIGCONT)
+        self.assertTracksAlone(w, "the video is no longer what it was when it was tracked")
 
     def test_the_encoder_stands_still(self):
         w, encoder = self.begin(stall_seconds=2)

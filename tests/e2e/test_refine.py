@@ -243,8 +243,9 @@ class Refine(Scene):
         self.assertIn("not refined: the video is no longer what it was", made["told"]["warnings"])
 
     def test_marks_in_text(self):
-        """CSV, JSON lines and JSON say of each position whether it was refined, as the npz does, and so do its exports."""
-        out, forms = self.folder / "out", ("npz", "csv", "jsonl", "json")
+        """CSV, long and wide, JSON lines and JSON say of each position whether it was refined, as the npz does, and so do its
+        exports."""
+        out, forms = self.folder / "out", ("npz", "csv", "csv-wide", "jsonl", "json")
         out.mkdir()
         video, queries = self.video("b.mkv", frames=self.scene()[:4]), self.queries(self.points())
         self.assertExit(run("track", "--device", "cpu", "--refine", "native", "--queries", queries, "-o", out,
@@ -261,9 +262,16 @@ class Refine(Scene):
         np.testing.assert_array_equal([line["refined"] for line in lines], marks)
         document = json.loads((out / "b.tracks.json").read_text())
         np.testing.assert_array_equal([[sample[4] for sample in track["samples"]] for track in document["tracks"]], marks)
-        for form in ("csv", "json"):
+        with open(out / "b.wide.csv", newline="") as file:
+            rows = list(csv.DictReader(file))
+        names = [f"track{q:04d}" for q in range(len(marks))]
+        self.assertEqual(list(rows[0]), ["frame", "time_s"] + [f"{name}_{column}" for name in names for column in
+                                                               ("x", "y", "occluded", "confidence", "refined")])  # fmt: skip
+        np.testing.assert_array_equal([[int(row[name + "_refined"]) for row in rows] for name in names], marks)
+        np.testing.assert_array_equal(np.array([[[row[name + "_x"], row[name + "_y"]] for row in rows] for name in names], "f4"), xy)
+        for form, name in (("csv", "b.tracks.csv"), ("csv-wide", "b.wide.csv"), ("json", "b.tracks.json")):
             self.assertExit(run("export", out / "b.tracks.npz", "--to", form, "-o", self.folder / "again"), 0)
-            self.assertEqual((self.folder / "again").read_bytes(), (out / f"b.tracks.{form}").read_bytes())
+            self.assertEqual((self.folder / "again").read_bytes(), (out / name).read_bytes())
 
     def test_file_that_changes_meanwhile(self):
         video, queries = self.video(), self.queries(self.points())

@@ -14,7 +14,7 @@
 
 enum { FRAMES = TT_CLIP_FRAMES, QUERIES = 3, OVERLAP = 8, SUPPORT_BYTES = 12 };
 
-static const float SURE = -6, UNSURE = 2; /* logits: conf 0.995 and 0.014 */
+static const float SURE = -6, DOUBTFUL = -1.5f, UNSURE = 2; /* logits: conf 0.995, 0.668 and 0.014 */
 
 /* What the backend was asked last, and what it answers. */
 static struct {
@@ -330,6 +330,120 @@ static void a_broken_track_is_held_without_a_return(void **state)
     assert_memory_equal(result + FRAMES + 12, asked.answer + 12, (FRAMES - 12) * sizeof *result);
 }
 
+/* Query 1 is in doubt in frames from..to-1 only; the second try is in all, and lies `shift` beside it. */
+static void dip(int from, int to, float shift)
+{
+    for (int t = from; t < to; t++)
+        result[FRAMES + t] = at(1, t, 30, DOUBTFUL);
+    for (int t = 0; t < FRAMES; t++)
+        asked.answer[t] = at(1, t, shift, SURE);
+}
+
+/* In doubt from frame 18 to 27, sure on both sides: 14 is the last frame before with three sure ones on
+ * either side. The second try is not told where the point is found again, and is faded into and out of. */
+static void a_dip_is_bridged(void **state)
+{
+    struct tt_error err;
+
+    (void)state;
+    dip(18, 28, 1);
+    assert_int_equal(hold(OVERLAP, &err), TT_OK);
+    assert_int_equal(asked.queries, 1);
+    assert_int_equal(asked.frame[0], 14);
+    for (int t = 0; t < FRAMES; t++) {
+        const struct tt_estimate *row = &result[FRAMES + t], *was = &before[FRAMES + t];
+        float shift = row->x - was->x;
+
+        assert_int_equal(isnan(asked.init[t].x), t >= 18);
+        if (t < 11 || t >= 35)
+            assert_memory_equal(row, t < OVERLAP ? &known[FRAMES + t] : was, sizeof *row);
+        else if (t < 18)
+            assert_true(fabsf(shift - (float)(t - 10) / 8) < 1e-4f);
+        else if (t < 28)
+            assert_memory_equal(row, &asked.answer[t], sizeof *row);
+        else
+            assert_true(fabsf(shift - (float)(35 - t) / 8) < 1e-4f);
+    }
+}
+
+static void a_bridge_must_arrive_where_the_track_is(void **state)
+{
+    struct tt_error err;
+
+    (void)state;
+    dip(18, 28, 1);
+    for (int t = 28; t < FRAMES; t++)
+        asked.answer[t] = at(1, t, TT_SEAM_ARRIVAL - 0.1f, SURE);
+    assert_int_equal(hold(OVERLAP, &err), TT_OK);
+    assert_memory_equal(result + FRAMES + 18, asked.answer + 18, 10 * sizeof *result);
+    assert_true(fabsf(result[FRAMES + 28].x - before[FRAMES + 28].x - (TT_SEAM_ARRIVAL - 0.1f) * 7 / 8) <
+                1e-4f);
+    end(state);
+    begin(state);
+    dip(18, 28, 1);
+    for (int t = 28; t < FRAMES; t++)
+        asked.answer[t] = at(1, t, TT_SEAM_ARRIVAL + 0.1f, SURE);
+    expect_untouched(1);
+}
+
+/* A second try would hold on to what hides it. */
+static void what_is_hidden_is_not_bridged(void **state)
+{
+    (void)state;
+    dip(18, 28, 1);
+    result[FRAMES + 22] = at(1, 22, 30, UNSURE);
+    expect_untouched(0);
+}
+
+static void a_bridge_must_be_surer(void **state)
+{
+    (void)state;
+    dip(18, 28, 1);
+    for (int t = 18; t < 28; t++)
+        asked.answer[t] = at(1, t, 1, DOUBTFUL);
+    expect_untouched(1);
+}
+
+/* Of two dips the one where more is lost; but what is lost at the end comes first. */
+static void one_bridge_a_window(void **state)
+{
+    struct tt_error err;
+
+    (void)state;
+    dip(29, 31, 1);
+    dip(12, 18, 1);
+    assert_int_equal(hold(OVERLAP, &err), TT_OK);
+    assert_int_equal(asked.frame[0], 8);
+    assert_memory_equal(result + FRAMES + 25, before + FRAMES + 25, (FRAMES - 25) * sizeof *result);
+    end(state);
+    begin(state);
+    dip(12, 18, 1);
+    dip(40, FRAMES, 1);
+    assert_int_equal(hold(OVERLAP, &err), TT_OK);
+    assert_int_equal(asked.frame[0], 36);
+    assert_memory_equal(result + FRAMES + OVERLAP, before + FRAMES + OVERLAP, 20 * sizeof *result);
+}
+
+static void no_bridge_without_steady_ends(void **state)
+{
+    (void)state;
+    dip(12, 18, 1);
+    place[1] = 15; /* the query lies in it */
+    expect_untouched(0);
+    end(state);
+    begin(state);
+    dip(12, 18, 1);
+    for (int t = 0; t < 12; t++) /* before it all is too near the edge */
+        result[FRAMES + t].y = known[FRAMES + t].y = TT_SEAM_BORDER - 0.5f;
+    expect_untouched(0);
+    end(state);
+    begin(state);
+    dip(5, 18, 1); /* sure for five frames only, before it */
+    for (int t = 0; t < OVERLAP; t++)
+        known[FRAMES + t] = at(1, t, 0, UNSURE);
+    expect_untouched(0);
+}
+
 static void the_first_window_has_nothing_known(void **state)
 {
     struct tt_error err;
@@ -379,6 +493,12 @@ int main(void)
         SEAM_TEST(a_return_outweighs_a_broken_track),
         SEAM_TEST(an_unbroken_track_outweighs_a_return),
         SEAM_TEST(a_broken_track_is_held_without_a_return),
+        SEAM_TEST(a_dip_is_bridged),
+        SEAM_TEST(a_bridge_must_arrive_where_the_track_is),
+        SEAM_TEST(what_is_hidden_is_not_bridged),
+        SEAM_TEST(a_bridge_must_be_surer),
+        SEAM_TEST(one_bridge_a_window),
+        SEAM_TEST(no_bridge_without_steady_ends),
         SEAM_TEST(the_first_window_has_nothing_known),
         SEAM_TEST(failures_leave_results_as_they_were),
     };

@@ -435,6 +435,99 @@ static void does_not_mix_what_contradicts(void **state)
     }
 }
 
+/* Two queries, windows of 20 frames that share 8. Query 1 is hidden up to frame `from`, then found, and from
+ * frame 24 on found elsewhere by the third window, but in its first `agreeing` frames. */
+struct doubted {
+    int from, agreeing;
+    bool believed;
+    float found, elsewhere; /* both logits */
+};
+
+static void stitch_doubted(const struct doubted *d, struct tt_estimate row[44])
+{
+    const bool believed[2] = {false, d->believed};
+    double time_s[20] = {0};
+    struct tt_window window = {.clip = {.frames = 20}, .time_s = time_s};
+    struct tt_estimate rows[2][20];
+    struct tt_stitch *stitch = NULL;
+    struct tt_error err;
+
+    assert_int_equal(tt_stitch_open(&stitch, 2, ".", &err), TT_OK);
+    for (int w = 0; w < 3; w++) {
+        window.clip.first_frame = 12 * w;
+        window.overlap = w ? 8 : 0;
+        assert_int_equal(tt_stitch_begin(stitch, &window, &err), TT_OK);
+        for (int t = 0; t < 20; t++) {
+            const bool elsewhere = w == 2 && t >= d->agreeing;
+            const float logit = elsewhere ? d->elsewhere : 12 * w + t < d->from ? 3 : d->found;
+
+            rows[0][t] = (struct tt_estimate){20, 30, -5, -5};
+            rows[1][t] = (struct tt_estimate){elsewhere ? 150 : 100, 90, logit, logit};
+        }
+        assert_int_equal(tt_stitch_doubt(stitch, 0, 2, believed, rows[0], &err), TT_OK);
+        if (w == 2) /* again, as by a job that was resumed */
+            assert_int_equal(tt_stitch_doubt(stitch, 0, 2, believed, rows[0], &err), TT_OK);
+        tt_stitch_add(stitch, 0, 2, rows[0]);
+    }
+    assert_int_equal(tt_stitch_finish(stitch, &err), TT_OK);
+    assert_int_equal(tt_stitch_read(stitch, 0, 1, 0, 44, row, &err), TT_OK);
+    for (int t = 0; t < 44; t++)
+        assert_true(row[t].x == 20 && row[t].expected_dist == -5);
+    assert_int_equal(tt_stitch_read(stitch, 1, 1, 0, 44, row, &err), TT_OK);
+    tt_stitch_close(stitch);
+}
+
+static void expect_no_doubt(struct doubted d)
+{
+    struct tt_estimate row[44];
+
+    stitch_doubted(&d, row);
+    for (int t = 0; t < 24; t++)
+        assert_true(row[t].x == 100 && row[t].expected_dist == (t < d.from ? 3 : d.found));
+}
+
+static void a_return_that_is_refuted_is_doubted(void **state)
+{
+    static const struct doubted refuted = {.from = 20, .found = -3, .elsewhere = -5};
+    const double conf = 1 / (1 + exp(-5)) / (1 + exp(-5));
+    struct doubted d = refuted;
+    struct tt_estimate row[44];
+
+    (void)state;
+    stitch_doubted(&refuted, row);
+    for (int t = 0; t < 44; t++) {
+        const bool is_hidden = t < 20, is_doubted = t >= 20 && t < 24;
+
+        assert_true(row[t].x == (t < 24 ? 100 : 150));
+        assert_true(row[t].occlusion == (is_hidden ? 3 : is_doubted ? -3 : -5));
+        if (is_doubted) /* no more than the chance that the window which refutes it is wrong */
+            assert_true(fabs(1 / (1 + exp((double)row[t].expected_dist)) - (1 - conf)) < 1e-6);
+        else
+            assert_true(row[t].expected_dist == row[t].occlusion);
+    }
+    d.believed = true;
+    expect_no_doubt(d);
+    d = refuted;
+    d.agreeing = 1; /* of the shared frames */
+    expect_no_doubt(d);
+    d = refuted;
+    d.from = 12; /* nothing was hidden in the window before */
+    expect_no_doubt(d);
+    d = refuted;
+    d.from = 0;
+    expect_no_doubt(d);
+    d = refuted;
+    d.elsewhere = -3.5f; /* conf 0.942 is not enough, though more than 0.907 */
+    expect_no_doubt(d);
+    d = refuted;
+    d.found = -6; /* the surer one stands, and its frames that are shared */
+    expect_no_doubt(d);
+    d = refuted;
+    d.elsewhere = -40; /* conf 1 to the last bit */
+    stitch_doubted(&d, row);
+    assert_true(row[23].expected_dist == 16);
+}
+
 static void keeps_the_bits_of_windows_that_agree(void **state)
 {
     double time_s[TT_CLIP_FRAMES] = {0};
@@ -639,6 +732,7 @@ int main(void)
         IN_DIRECTORY(windows_may_be_shorter),
         IN_DIRECTORY(weighs_the_overlap_linearly),
         IN_DIRECTORY(does_not_mix_what_contradicts),
+        IN_DIRECTORY(a_return_that_is_refuted_is_doubted),
         IN_DIRECTORY(keeps_the_bits_of_windows_that_agree),
         IN_DIRECTORY(counts_since_when_a_track_is_sure),
         IN_DIRECTORY(refuses_windows_out_of_order),
