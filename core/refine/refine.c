@@ -203,14 +203,14 @@ static void take(void *context, int number, int worker)
 {
     struct tt_refine *r = context;
     const struct start *start = &trial_of(r, number)->guess;
-    float image[TT_CUT_BYTES];
+    struct tt_image image;
     struct tt_warp at;
 
     (void)worker;
     for (int l = 0; l < start->levels; l++) {
-        tt_align_smooth(patch(r, start, l), image);
+        tt_align_smooth(patch(r, start, l), &image);
         place_warp(start, l, start->x, start->y, &at);
-        tt_template_take(templates(r, r->first + number) + l, image, at.x, at.y, l == 0);
+        tt_template_take(templates(r, r->first + number) + l, &image, at.x, at.y, l == 0);
     }
     if (start->levels > 0)
         r->point[r->first + number].is_taken = templates(r, r->first + number)->is_textured;
@@ -238,8 +238,8 @@ enum tt_status tt_refine_sample(struct tt_refine *r, const struct tt_refine_gues
 /* --- following --- */
 
 /* How well the query's patch, as it looked last, fits at a place; -1 where that is not within the patch. */
-static float judge(const struct tt_refine *r, int point, const struct start *start, const float *image,
-                   float x, float y)
+static float judge(const struct tt_refine *r, int point, const struct start *start,
+                   const struct tt_image *image, float x, float y)
 {
     struct tt_warp warp;
 
@@ -252,7 +252,7 @@ static float judge(const struct tt_refine *r, int point, const struct start *sta
 
 /* Registers from coarse to fine. *warp: the result's shape, *likeness: how well it fits. image: out, of
  * level 0. */
-static bool search(const struct tt_refine *r, int point, const struct start *start, float *image,
+static bool search(const struct tt_refine *r, int point, const struct start *start, struct tt_image *image,
                    struct tt_refine_point *found, struct tt_warp *warp, float *likeness)
 {
     float x = start->x, y = start->y;
@@ -280,13 +280,14 @@ static void try_quickly(void *context, int number, int worker)
     struct trial *trial = trial_of(r, number);
     const struct start *start = &trial->starts[0];
     const struct tt_refine_guess *guess = &r->guesses[r->first + number];
-    float image[TT_CUT_BYTES], likeness, before;
+    struct tt_image image;
+    float likeness, before;
 
     (void)worker;
     if (!trial->is_quick || start->levels == 0 ||
-        !search(r, r->first + number, start, image, &trial->result, &trial->warp, &likeness))
+        !search(r, r->first + number, start, &image, &trial->result, &trial->warp, &likeness))
         return;
-    before = judge(r, r->first + number, start, image, guess->x, guess->y);
+    before = judge(r, r->first + number, start, &image, guess->x, guess->y);
     trial->is_done = before > -1 && likeness > before &&
                      hypotf(trial->result.x - guess->x, trial->result.y - guess->y) <= AGREES * r->scale;
 }
@@ -296,14 +297,15 @@ static void try_all(void *context, int number, int worker)
     struct tt_refine *r = context;
     struct trial *trial = trial_of(r, number);
     const struct tt_refine_guess *guess = &r->guesses[r->first + number];
-    float image[TT_CUT_BYTES], best = 0, before = -1;
+    struct tt_image image;
+    float best = 0, before = -1;
 
     (void)worker;
     if (trial->is_done || !r->point[r->first + number].is_taken)
         return;
     if (trial->guess.levels > 0) {
-        tt_align_smooth(patch(r, &trial->guess, 0), image);
-        before = judge(r, r->first + number, &trial->guess, image, guess->x, guess->y);
+        tt_align_smooth(patch(r, &trial->guess, 0), &image);
+        before = judge(r, r->first + number, &trial->guess, &image, guess->x, guess->y);
     }
     for (int s = 0; s < STARTS; s++) {
         struct tt_refine_point found;
@@ -311,7 +313,7 @@ static void try_all(void *context, int number, int worker)
         float likeness;
 
         if (trial->starts[s].levels == 0 ||
-            !search(r, r->first + number, &trial->starts[s], image, &found, &warp, &likeness) ||
+            !search(r, r->first + number, &trial->starts[s], &image, &found, &warp, &likeness) ||
             likeness <= before || (trial->is_done && likeness <= best + BETTER))
             continue;
         trial->is_done = true;
