@@ -128,7 +128,7 @@ struct tt_picture {
 };
 
 /* As tt_decoder_open, but for tt_decoder_next and tt_decoder_cut instead of tt_decoder_read; resize counts
- * for nothing. The child holds one frame, whatever the video's length. */
+ * for nothing. The child holds two frames, whatever the video's length. */
 enum tt_status tt_decoder_open_patches(struct tt_decoder **decoder, int video_fd,
                                        const struct tt_decoder_options *options, struct tt_error *err);
 
@@ -137,7 +137,9 @@ enum tt_status tt_decoder_next(struct tt_decoder *decoder, struct tt_picture *pi
                                struct tt_error *err);
 
 /* Cuts patches out of the frame that tt_decoder_next gave: patches: out, [count][64][64], grey (luma), 8
- * bits. TT_REFUSE: no frame, or a level outside 0..TT_CUT_LEVELS-1; others as tt_decoder_read. */
+ * bits. After a frame's first TT_CUT_BATCH the child decodes the next frame, and answers again when it has
+ * it: who orders as many as that at once and then works on them does not wait. TT_REFUSE: no frame, or a
+ * level outside 0..TT_CUT_LEVELS-1; others as tt_decoder_read. */
 enum tt_status tt_decoder_cut(struct tt_decoder *decoder, const struct tt_cut_place *places, int count,
                               uint8_t *patches, struct tt_error *err);
 

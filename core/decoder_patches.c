@@ -1,9 +1,9 @@
 /* core/decoder_patches.c: the parent's side of a decoder that cuts patches on demand.
  *
- * Invariant: the child answers one order at a time and runs ahead of nobody: it holds the frame that
- * tt_decoder_next gave until the next one is asked for. So its memory and the ring's are the same for every
- * video of a size, and the parent may choose where to cut after it has seen an earlier patch of the same
- * frame. Fails as core/decoder.c does.
+ * Invariant: the child answers one order at a time and holds the frame that tt_decoder_next gave until the
+ * next one is asked for, and that one beside it once patches of the first were cut: it is decoded while the
+ * parent works on them. So its memory and the ring's are the same for every video of a size, and the parent
+ * may choose where to cut after it has seen an earlier patch of the same frame. Fails as core/decoder.c does.
  */
 #include "core/decoder_parts.h"
 

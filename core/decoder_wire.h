@@ -12,10 +12,12 @@
  *                       hello warning* info (picture | warning)* (end | error)     whole pictures
  *
  * Frame n lies in slot n % TT_DECODER_SLOTS of the ring. The child begins with a credit for every slot. With
- * patches the child holds one picture at a time: it cuts what it is ordered to out of it, in the order's
- * order and from the ring's beginning, and decodes the next one at an order of none. A whole picture lies at
- * the ring's beginning until then, RGB, as large as info says that it is displayed. The parent trusts
- * nothing: tt_wire_accept is given each packet and refuses what is not exactly this.
+ * patches the child cuts what it is ordered to out of the newest picture, in the order's order and from the
+ * ring's beginning; an order of none asks for the next picture. Once it has answered the first order of a
+ * picture the child decodes the next one before it reads on, and keeps what came of it until it is asked for;
+ * only warnings come at once. A whole picture lies at the ring's beginning until the next is asked for, RGB,
+ * as large as info says that it is displayed. The parent trusts nothing: tt_wire_accept is given each packet
+ * and refuses what is not exactly this.
  */
 #ifndef TT_CORE_DECODER_WIRE_H
 #define TT_CORE_DECODER_WIRE_H

@@ -31,19 +31,16 @@ enum {
 #define LEAST_DEVIATION 2.f   /* grey levels */
 #define MOST            (SIZE - 1.001f) /* largest place with a right and a lower neighbour */
 
-/* Pixels are gathered one by one; put together in 256 bits that was measured slower than in 128. */
+/* Sums in 256 bits were measured slower than in 128: eight of them fill all registers there are. */
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) &&     \
     !defined(__SANITIZE_THREAD__)
-#define SAMPLING_CLONES __attribute__((target_clones("avx512f", "default")))
+#define SUMMING_CLONES __attribute__((target_clones("avx512f", "default")))
 #else
-#define SAMPLING_CLONES
+#define SUMMING_CLONES
 #endif
 
-/* Sixteen pairs lie in two vectors, a: 0 1, 4 5, 8 9, 12 13, b: the others: so one instruction takes the
- * first or the second of each. */
-#define PAIR(k)      ((k & 2 ? TT_LANES : 0) + k / 4 * 4 + 2 * (k & 1))
-#define FIRST(a, b)  __builtin_shufflevector(a, b, 0, 2, 16, 18, 4, 6, 20, 22, 8, 10, 24, 26, 12, 14, 28, 30)
-#define SECOND(a, b) __builtin_shufflevector(a, b, 1, 3, 17, 19, 5, 7, 21, 23, 9, 11, 25, 27, 13, 15, 29, 31)
+typedef float quad __attribute__((vector_size(16)));
+typedef float quad_memory __attribute__((vector_size(16), aligned(4), may_alias));
 
 /* exp(-u²/2σ²) along a row; zero behind the window. */
 static void fill_weights(float weights[ROW])
@@ -52,38 +49,45 @@ static void fill_weights(float weights[ROW])
         weights[u] = u < SIDE ? expf(-(float)((u - HALF) * (u - HALF)) / (2 * SIGMA * SIGMA)) : 0;
 }
 
-TT_CLONES
-void tt_align_smooth(const uint8_t *patch, float *image)
+/* A row of bytes, smoothed along itself. */
+TT_INLINE void smooth_row(const uint8_t *bytes, const float kernel[3], float row[SIZE])
 {
-    static const int reach = 2;
-    float kernel[5], sum = 0, line[SIZE + 4], rows[SIZE][SIZE];
+    float line[SIZE + 4];
+
+    for (int x = 0; x < SIZE; x++)
+        line[x + 2] = bytes[x];
+    line[0] = line[1] = line[2];
+    line[SIZE + 2] = line[SIZE + 3] = line[SIZE + 1];
+    for (int x = 0; x < SIZE; x++)
+        row[x] = kernel[0] * (line[x] + line[x + 4]) + kernel[1] * (line[x + 1] + line[x + 3]) +
+                 kernel[2] * line[x + 2];
+}
+
+TT_CLONES
+void tt_align_smooth(const uint8_t *patch, struct tt_image *image)
+{
+    float kernel[3], sum = 0, rows[SIZE + 4][SIZE], smooth[SIZE + 1][SIZE];
 
     for (int i = 0; i < 5; i++)
-        sum += kernel[i] = expf(-(float)((i - reach) * (i - reach)) / (2 * SMOOTHING * SMOOTHING));
-    for (int i = 0; i < 5; i++)
-        kernel[i] /= sum;
-    for (int y = 0; y < SIZE; y++) {
-        for (int x = 0; x < SIZE + 2 * reach; x++) {
-            int from = x - reach < 0 ? 0 : x - reach >= SIZE ? SIZE - 1 : x - reach;
-
-            line[x] = patch[y * SIZE + from];
-        }
-        for (int x = 0; x < SIZE; x++)
-            rows[y][x] = kernel[0] * (line[x] + line[x + 4]) + kernel[1] * (line[x + 1] + line[x + 3]) +
-                         kernel[2] * line[x + 2];
+        sum += expf(-(float)((i - 2) * (i - 2)) / (2 * SMOOTHING * SMOOTHING));
+    for (int i = 0; i < 3; i++)
+        kernel[i] = expf(-(float)((i - 2) * (i - 2)) / (2 * SMOOTHING * SMOOTHING)) / sum;
+    for (int y = 0; y < SIZE; y++)
+        smooth_row(patch + y * SIZE, kernel, rows[y + 2]);
+    for (int i = 0; i < 2; i++) {
+        memcpy(rows[i], rows[2], sizeof *rows);
+        memcpy(rows[SIZE + 2 + i], rows[SIZE + 1], sizeof *rows);
     }
-    for (int y = 0; y < SIZE; y++) {
-        const float *r[5];
-
-        for (int i = 0; i < 5; i++) {
-            int from = y + i - reach;
-
-            r[i] = rows[from < 0 ? 0 : from >= SIZE ? SIZE - 1 : from];
-        }
+    for (int y = 0; y < SIZE; y++)
         for (int x = 0; x < SIZE; x++)
-            image[y * SIZE + x] =
-                kernel[0] * (r[0][x] + r[4][x]) + kernel[1] * (r[1][x] + r[3][x]) + kernel[2] * r[2][x];
-    }
+            smooth[y][x] = kernel[0] * (rows[y][x] + rows[y + 4][x]) +
+                           kernel[1] * (rows[y + 1][x] + rows[y + 3][x]) + kernel[2] * rows[y + 2][x];
+    memcpy(smooth[SIZE], smooth[SIZE - 1], sizeof *smooth);
+    for (int y = 0; y < SIZE; y++)
+        for (int x = 0; x < SIZE; x++) {
+            image->pixels[y][x][0] = smooth[y][x];
+            image->pixels[y][x][1] = smooth[y + 1][x];
+        }
 }
 
 /* Whether a window's samples all lie between pixels of the image, so that none need be moved there. */
@@ -95,20 +99,37 @@ TT_INLINE bool is_inside(const struct tt_warp *warp)
     return warp->x - across >= 0 && warp->x + across < MOST && warp->y - down >= 0 && warp->y + down < MOST;
 }
 
-/* Bilinear samples of the image along one row v of the window under a warp. row: out, zeros behind it. A
- * pixel and its right neighbour are read as one, the vectors taken apart afterwards. */
-TT_INLINE void sample_row(const float *image, const struct tt_warp *warp, bool inside, float v,
+/* Bilinear samples at four places: each pixel is read with its three neighbours as one, and the four vectors
+ * are turned. Four at a time on every machine: the compiler takes shuffles of sixteen apart, one float after
+ * the other, where there is no AVX-512. */
+TT_INLINE quad sample_four(const struct tt_image *image, const int32_t place[4], quad fx, quad fy)
+{
+    const float *pixels = &image->pixels[0][0][0];
+    quad a = *(const quad_memory *)(pixels + 2 * place[0]), b = *(const quad_memory *)(pixels + 2 * place[1]);
+    quad c = *(const quad_memory *)(pixels + 2 * place[2]), d = *(const quad_memory *)(pixels + 2 * place[3]);
+    quad ab = __builtin_shufflevector(a, b, 0, 4, 1, 5), cd = __builtin_shufflevector(c, d, 0, 4, 1, 5);
+    quad right_ab = __builtin_shufflevector(a, b, 2, 6, 3, 7);
+    quad right_cd = __builtin_shufflevector(c, d, 2, 6, 3, 7);
+    quad upper = __builtin_shufflevector(ab, cd, 0, 1, 4, 5);
+    quad lower = __builtin_shufflevector(ab, cd, 2, 3, 6, 7);
+
+    upper += fx * (__builtin_shufflevector(right_ab, right_cd, 0, 1, 4, 5) - upper);
+    lower += fx * (__builtin_shufflevector(right_ab, right_cd, 2, 3, 6, 7) - lower);
+    return upper + fy * (lower - upper);
+}
+
+/* Bilinear samples of the image along one row v of the window under a warp. row: out, zeros behind it. */
+TT_INLINE void sample_row(const struct tt_image *image, const struct tt_warp *warp, bool inside, float v,
                           float row[ROW])
 {
     const tt_vec lanes = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
     const tt_vec x0 = tt_splat(warp->x + warp->a[1] * v), y0 = tt_splat(warp->y + warp->a[3] * v);
+    float across[ROW], down[ROW];
+    int32_t place[ROW];
 
     for (int i = 0; i < ROW; i += TT_LANES) {
         tt_vec u = lanes + tt_splat((float)(i - HALF)), x = x0 + warp->a[0] * u, y = y0 + warp->a[2] * u;
-        float above[2 * TT_LANES], below[2 * TT_LANES];
-        tt_vec a, b, c, d, upper, lower, fx, fy;
         tt_ivec column, line, places;
-        int32_t place[TT_LANES];
 
         if (!inside) {
             x = tt_min(tt_max(x, tt_splat(0)), tt_splat(MOST));
@@ -116,25 +137,19 @@ TT_INLINE void sample_row(const float *image, const struct tt_warp *warp, bool i
         }
         column = __builtin_convertvector(x, tt_ivec);
         line = __builtin_convertvector(y, tt_ivec);
-        fx = x - __builtin_convertvector(column, tt_vec);
-        fy = y - __builtin_convertvector(line, tt_vec);
         places = line * SIZE + column;
-        memcpy(place, &places, sizeof place);
-        for (int k = 0; k < TT_LANES; k++) {
-            memcpy(above + PAIR(k), image + place[k], 2 * sizeof *image);
-            memcpy(below + PAIR(k), image + place[k] + SIZE, 2 * sizeof *image);
-        }
-        a = tt_load(above), b = tt_load(above + TT_LANES);
-        c = tt_load(below), d = tt_load(below + TT_LANES);
-        upper = FIRST(a, b) + fx * (SECOND(a, b) - FIRST(a, b));
-        lower = FIRST(c, d) + fx * (SECOND(c, d) - FIRST(c, d));
-        tt_store(row + i, upper + fy * (lower - upper));
+        tt_store(across + i, x - __builtin_convertvector(column, tt_vec));
+        tt_store(down + i, y - __builtin_convertvector(line, tt_vec));
+        memcpy(place + i, &places, sizeof places);
     }
+    for (int i = 0; i < ROW; i += 4)
+        *(quad_memory *)(row + i) = sample_four(image, place + i, *(const quad_memory *)(across + i),
+                                                *(const quad_memory *)(down + i));
     for (int i = SIDE; i < ROW; i++)
         row[i] = 0;
 }
 
-static void sample(const float *image, float x, float y, float rows[SIDE][ROW])
+static void sample(const struct tt_image *image, float x, float y, float rows[SIDE][ROW])
 {
     const struct tt_warp shift = {x, y, {1, 0, 0, 1}};
 
@@ -176,13 +191,13 @@ static void derive(const struct tt_template *t, int i, int j, double derivative[
     memcpy(derivative, values, sizeof values);
 }
 
-static void compute_inverse(struct tt_template *t, const float weights[ROW])
+static void compute_inverse(struct tt_template *t)
 {
     double hessian[PARAMETERS][PARAMETERS] = {{0}}, total = 0, a, b, c;
 
     for (int j = 0; j < SIDE; j++)
         for (int i = 0; i < SIDE; i++) {
-            double weight = (double)weights[i] * weights[j], derivative[PARAMETERS];
+            double weight = (double)t->weights[i] * t->weights[j], derivative[PARAMETERS];
 
             derive(t, i, j, derivative);
             total += weight;
@@ -202,13 +217,13 @@ static void compute_inverse(struct tt_template *t, const float weights[ROW])
             t->inverse[m][n] = (float)hessian[m][n];
 }
 
-static void compute_moments(struct tt_template *t, const float weights[ROW])
+static void compute_moments(struct tt_template *t)
 {
     double total = 0, sum = 0, squares = 0;
 
     for (int j = 0; j < SIDE; j++)
         for (int i = 0; i < SIDE; i++) {
-            double weight = (double)weights[i] * weights[j];
+            double weight = (double)t->weights[i] * t->weights[j];
 
             total += weight;
             sum += weight * t->value[j][i];
@@ -219,11 +234,12 @@ static void compute_moments(struct tt_template *t, const float weights[ROW])
     t->is_textured = t->is_textured && t->deviation >= LEAST_DEVIATION;
 }
 
-void tt_template_take(struct tt_template *made, const float *image, float x, float y, bool is_affine)
+void tt_template_take(struct tt_template *made, const struct tt_image *image, float x, float y,
+                      bool is_affine)
 {
-    float weights[ROW], near[SIDE][ROW], far[SIDE][ROW];
+    float near[SIDE][ROW], far[SIDE][ROW];
 
-    fill_weights(weights);
+    fill_weights(made->weights);
     made->is_affine = is_affine;
     sample(image, x, y, made->value);
     sample(image, x - 0.5f, y, near);
@@ -236,8 +252,8 @@ void tt_template_take(struct tt_template *made, const float *image, float x, flo
     for (int j = 0; j < SIDE; j++)
         for (int i = 0; i < ROW; i++)
             made->down[j][i] = far[j][i] - near[j][i];
-    compute_inverse(made, weights);
-    compute_moments(made, weights);
+    compute_inverse(made);
+    compute_moments(made);
 }
 
 /* --- registration --- */
@@ -251,18 +267,17 @@ TT_INLINE float add_lanes(tt_vec v)
     return sum;
 }
 
-SAMPLING_CLONES
-float tt_align_likeness(const struct tt_template *t, const float *image, const struct tt_warp *warp)
+SUMMING_CLONES
+float tt_align_likeness(const struct tt_template *t, const struct tt_image *image, const struct tt_warp *warp)
 {
     tt_vec total = tt_splat(0), sum = total, squares = total, products = total;
-    float weights[ROW], row[ROW], all, mean, variance;
+    float row[ROW], all, mean, variance;
     bool inside = is_inside(warp);
 
-    fill_weights(weights);
     for (int j = 0; j < SIDE; j++) {
         sample_row(image, warp, inside, (float)(j - HALF), row);
         for (int i = 0; i < ROW; i += TT_LANES) {
-            tt_vec weight = tt_load(weights + i) * tt_splat(weights[j]), value = tt_load(row + i);
+            tt_vec weight = tt_load(t->weights + i) * tt_splat(t->weights[j]), value = tt_load(row + i);
 
             total += weight;
             sum += weight * value;
@@ -277,9 +292,9 @@ float tt_align_likeness(const struct tt_template *t, const float *image, const s
 }
 
 /* The gradient of the squared differences by the parameters. */
-SAMPLING_CLONES
-static void slope(const struct tt_template *t, const float *image, const struct tt_warp *warp,
-                  const float weights[ROW], float result[PARAMETERS])
+SUMMING_CLONES
+static void slope(const struct tt_template *t, const struct tt_image *image, const struct tt_warp *warp,
+                  float result[PARAMETERS])
 {
     tt_vec sums[PARAMETERS], columns[ROW / TT_LANES];
     float row[ROW];
@@ -297,7 +312,7 @@ static void slope(const struct tt_template *t, const float *image, const struct 
         sample_row(image, warp, inside, (float)(j - HALF), row);
         for (int i = 0; i < ROW; i += TT_LANES) {
             tt_vec value = tt_load(t->value[j] + i), u = columns[i / TT_LANES];
-            tt_vec off = tt_load(weights + i) * tt_splat(weights[j]) * (tt_load(row + i) - value);
+            tt_vec off = tt_load(t->weights + i) * tt_splat(t->weights[j]) * (tt_load(row + i) - value);
             tt_vec across = off * tt_load(t->across[j] + i), down = off * tt_load(t->down[j] + i);
 
             sums[0] += across;
@@ -344,15 +359,14 @@ static bool makes_sense(const struct tt_warp *warp)
            fabsf(warp->y - middle) <= REACH;
 }
 
-bool tt_align(const struct tt_template *wanted, const float *image, struct tt_warp *warp)
+bool tt_align(const struct tt_template *wanted, const struct tt_image *image, struct tt_warp *warp)
 {
-    float weights[ROW], moved = 1;
+    float moved = 1;
 
-    fill_weights(weights);
     for (int i = 0; i < STEPS && moved >= STILL; i++) {
         float gradient[PARAMETERS], step[PARAMETERS] = {0};
 
-        slope(wanted, image, warp, weights, gradient);
+        slope(wanted, image, warp, gradient);
         for (int m = 0; m < PARAMETERS; m++)
             for (int n = 0; n < PARAMETERS; n++)
                 step[m] += wanted->inverse[m][n] * gradient[n];

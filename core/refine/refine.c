@@ -4,7 +4,8 @@
  * the tracker says that it moved: one registration at full resolution. If the patch fits there and the place
  * agrees with the tracker's, that is the result. Otherwise three places are tried from coarse to fine: the
  * tracker's, the one just named, and the one that the point's own velocity leads to. The best fit wins, the
- * first of these unless another one is better by a margin.
+ * first of these unless another one is better by a margin. The first patches of many points are ordered at
+ * once, so that there is work while the decoder goes on to the next frame.
  *
  * Invariants. Registration is always with the query's own patch, taken once, so nothing drifts. Points are
  * independent of each other: threads share them out, each works on its own. A result is refined only if the
@@ -22,9 +23,10 @@
 #include <string.h>
 
 enum {
-    BLOCK = 64,     /* points whose patches are held at a time */
-    LEVELS_MAX = 5, /* of the pyramid; the coarsest has at most two pixels a clip pixel */
-    PATIENCE = 3,   /* frames that a point is followed without being seen */
+    BLOCK = 64,           /* points whose patches are held at a time where all starts are tried */
+    BATCH = TT_CUT_BATCH, /* the same where they need one patch each */
+    LEVELS_MAX = 5,       /* of the pyramid; the coarsest has at most two pixels a clip pixel */
+    PATIENCE = 3,         /* frames that a point is followed without being seen */
     STARTS = 3,
     MARGIN_PIXELS = 12, /* from the middle of a patch, so that a window fits in */
 };
@@ -64,11 +66,11 @@ struct tt_refine {
     struct tt_pool *pool;
     struct point *point;           /* [points] */
     struct tt_template *templates; /* [points][levels] */
-    struct tt_cut_place *places;   /* [BLOCK × (STARTS + 1) × levels] */
+    struct tt_cut_place *places;   /* [BLOCK × (STARTS + 1) × levels], at least BATCH */
     uint8_t *patches;
     int cuts;
-    struct trial trials[BLOCK];
-    int first, count; /* of the block */
+    struct trial trials[BATCH];
+    int first, count; /* of the points that are worked on */
     const struct tt_refine_guess *guesses;
 };
 
@@ -120,6 +122,18 @@ void tt_refine_close(struct tt_refine *r)
 }
 
 /* --- patches --- */
+
+/* Takes up to `most` points from `first` on to work on; first: a multiple of BLOCK. */
+static void take_points(struct tt_refine *r, int first, int most)
+{
+    r->first = first;
+    r->count = r->points - first < most ? r->points - first : most;
+}
+
+static struct trial *trial_of(struct tt_refine *r, int number)
+{
+    return &r->trials[r->first % BATCH + number];
+}
 
 /* A position in the pixels of a level, whole numbers at their centres. */
 static float to_level(float position, int level)
@@ -188,15 +202,15 @@ static enum tt_status cut_and_run(struct tt_refine *r, void (*job)(void *, int, 
 static void take(void *context, int number, int worker)
 {
     struct tt_refine *r = context;
-    const struct start *start = &r->trials[number].guess;
-    float image[TT_CUT_BYTES];
+    const struct start *start = &trial_of(r, number)->guess;
+    struct tt_image image;
     struct tt_warp at;
 
     (void)worker;
     for (int l = 0; l < start->levels; l++) {
-        tt_align_smooth(patch(r, start, l), image);
+        tt_align_smooth(patch(r, start, l), &image);
         place_warp(start, l, start->x, start->y, &at);
-        tt_template_take(templates(r, r->first + number) + l, image, at.x, at.y, l == 0);
+        tt_template_take(templates(r, r->first + number) + l, &image, at.x, at.y, l == 0);
     }
     if (start->levels > 0)
         r->point[r->first + number].is_taken = templates(r, r->first + number)->is_textured;
@@ -207,14 +221,14 @@ enum tt_status tt_refine_sample(struct tt_refine *r, const struct tt_refine_gues
 {
     enum tt_status status = TT_OK;
 
-    for (r->first = 0; !status && r->first < r->points; r->first += BLOCK) {
-        r->count = r->points - r->first < BLOCK ? r->points - r->first : BLOCK;
+    for (int first = 0; !status && first < r->points; first += BLOCK) {
+        take_points(r, first, BLOCK);
         for (int i = 0; i < r->count; i++) {
             const struct tt_refine_guess *guess = &guesses[r->first + i];
 
-            r->trials[i].guess.levels = 0;
+            trial_of(r, i)->guess.levels = 0;
             if (guess->is_query)
-                order(r, &r->trials[i].guess, guess->x, guess->y, r->levels);
+                order(r, &trial_of(r, i)->guess, guess->x, guess->y, r->levels);
         }
         status = cut_and_run(r, take, cut, user, err);
     }
@@ -224,8 +238,8 @@ enum tt_status tt_refine_sample(struct tt_refine *r, const struct tt_refine_gues
 /* --- following --- */
 
 /* How well the query's patch, as it looked last, fits at a place; -1 where that is not within the patch. */
-static float judge(const struct tt_refine *r, int point, const struct start *start, const float *image,
-                   float x, float y)
+static float judge(const struct tt_refine *r, int point, const struct start *start,
+                   const struct tt_image *image, float x, float y)
 {
     struct tt_warp warp;
 
@@ -238,7 +252,7 @@ static float judge(const struct tt_refine *r, int point, const struct start *sta
 
 /* Registers from coarse to fine. *warp: the result's shape, *likeness: how well it fits. image: out, of
  * level 0. */
-static bool search(const struct tt_refine *r, int point, const struct start *start, float *image,
+static bool search(const struct tt_refine *r, int point, const struct start *start, struct tt_image *image,
                    struct tt_refine_point *found, struct tt_warp *warp, float *likeness)
 {
     float x = start->x, y = start->y;
@@ -263,16 +277,17 @@ static bool search(const struct tt_refine *r, int point, const struct start *sta
 static void try_quickly(void *context, int number, int worker)
 {
     struct tt_refine *r = context;
-    struct trial *trial = &r->trials[number];
+    struct trial *trial = trial_of(r, number);
     const struct start *start = &trial->starts[0];
     const struct tt_refine_guess *guess = &r->guesses[r->first + number];
-    float image[TT_CUT_BYTES], likeness, before;
+    struct tt_image image;
+    float likeness, before;
 
     (void)worker;
     if (!trial->is_quick || start->levels == 0 ||
-        !search(r, r->first + number, start, image, &trial->result, &trial->warp, &likeness))
+        !search(r, r->first + number, start, &image, &trial->result, &trial->warp, &likeness))
         return;
-    before = judge(r, r->first + number, start, image, guess->x, guess->y);
+    before = judge(r, r->first + number, start, &image, guess->x, guess->y);
     trial->is_done = before > -1 && likeness > before &&
                      hypotf(trial->result.x - guess->x, trial->result.y - guess->y) <= AGREES * r->scale;
 }
@@ -280,16 +295,17 @@ static void try_quickly(void *context, int number, int worker)
 static void try_all(void *context, int number, int worker)
 {
     struct tt_refine *r = context;
-    struct trial *trial = &r->trials[number];
+    struct trial *trial = trial_of(r, number);
     const struct tt_refine_guess *guess = &r->guesses[r->first + number];
-    float image[TT_CUT_BYTES], best = 0, before = -1;
+    struct tt_image image;
+    float best = 0, before = -1;
 
     (void)worker;
     if (trial->is_done || !r->point[r->first + number].is_taken)
         return;
     if (trial->guess.levels > 0) {
-        tt_align_smooth(patch(r, &trial->guess, 0), image);
-        before = judge(r, r->first + number, &trial->guess, image, guess->x, guess->y);
+        tt_align_smooth(patch(r, &trial->guess, 0), &image);
+        before = judge(r, r->first + number, &trial->guess, &image, guess->x, guess->y);
     }
     for (int s = 0; s < STARTS; s++) {
         struct tt_refine_point found;
@@ -297,7 +313,7 @@ static void try_all(void *context, int number, int worker)
         float likeness;
 
         if (trial->starts[s].levels == 0 ||
-            !search(r, r->first + number, &trial->starts[s], image, &found, &warp, &likeness) ||
+            !search(r, r->first + number, &trial->starts[s], &image, &found, &warp, &likeness) ||
             likeness <= before || (trial->is_done && likeness <= best + BETTER))
             continue;
         trial->is_done = true;
@@ -316,7 +332,7 @@ static void order_quick(struct tt_refine *r, int number)
 {
     const struct point *p = &r->point[r->first + number];
     const struct tt_refine_guess *guess = &r->guesses[r->first + number];
-    struct trial *trial = &r->trials[number];
+    struct trial *trial = trial_of(r, number);
 
     *trial = (struct trial){.is_quick = p->is_taken && !guess->is_query && guess->is_visible && p->age == 0};
     if (trial->is_quick)
@@ -327,7 +343,7 @@ static void order_all(struct tt_refine *r, int number)
 {
     const struct point *p = &r->point[r->first + number];
     const struct tt_refine_guess *guess = &r->guesses[r->first + number];
-    struct trial *trial = &r->trials[number];
+    struct trial *trial = trial_of(r, number);
     float frames = (float)(p->age + 1);
 
     if (trial->is_done)
@@ -351,7 +367,7 @@ static struct tt_refine_point settle(struct tt_refine *r, int number)
 {
     struct point *p = &r->point[r->first + number];
     const struct tt_refine_guess *guess = &r->guesses[r->first + number];
-    struct trial *trial = &r->trials[number];
+    struct trial *trial = trial_of(r, number);
     float frames = (float)(p->age + 1);
 
     p->was_x = guess->x;
@@ -377,6 +393,20 @@ static struct tt_refine_point settle(struct tt_refine *r, int number)
     return (struct tt_refine_point){guess->x, guess->y, false};
 }
 
+/* Those of a batch that were not found quickly. */
+static enum tt_status follow_block(struct tt_refine *r, tt_refine_cut *cut, void *user,
+                                   struct tt_refine_point *result, struct tt_error *err)
+{
+    enum tt_status status;
+
+    for (int i = 0; i < r->count; i++)
+        order_all(r, i);
+    status = cut_and_run(r, try_all, cut, user, err);
+    for (int i = 0; !status && i < r->count; i++)
+        result[r->first + i] = settle(r, i);
+    return status;
+}
+
 enum tt_status tt_refine_follow(struct tt_refine *r, const struct tt_refine_guess *guesses,
                                 tt_refine_cut *cut, void *user, struct tt_refine_point *result,
                                 struct tt_error *err)
@@ -384,17 +414,15 @@ enum tt_status tt_refine_follow(struct tt_refine *r, const struct tt_refine_gues
     enum tt_status status = TT_OK;
 
     r->guesses = guesses;
-    for (r->first = 0; !status && r->first < r->points; r->first += BLOCK) {
-        r->count = r->points - r->first < BLOCK ? r->points - r->first : BLOCK;
+    for (int batch = 0; !status && batch < r->points; batch += BATCH) {
+        take_points(r, batch, BATCH);
         for (int i = 0; i < r->count; i++)
             order_quick(r, i);
         status = cut_and_run(r, try_quickly, cut, user, err);
-        for (int i = 0; !status && i < r->count; i++)
-            order_all(r, i);
-        if (!status)
-            status = cut_and_run(r, try_all, cut, user, err);
-        for (int i = 0; !status && i < r->count; i++)
-            result[r->first + i] = settle(r, i);
+        for (int first = batch; !status && first < batch + BATCH && first < r->points; first += BLOCK) {
+            take_points(r, first, BLOCK);
+            status = follow_block(r, cut, user, result, err);
+        }
     }
     return status;
 }

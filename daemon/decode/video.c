@@ -5,6 +5,9 @@
  * over, as players do. The first frame settles what is displayed (size, pixel aspect, orientation): later
  * frames of another size are resized to the same 256×256.
  *
+ * With patches a frame stays where it can be cut from while the one behind it is decoded: the parent, which
+ * works on its first patches, rarely waits for either. What comes of that frame is told when its turn comes.
+ *
  * Fails where no frame comes out at all, where a limit is passed, where memory or storage fail; everything
  * else is a warning.
  */
@@ -35,6 +38,7 @@ struct video {
     AVPacket *packet;
     struct tt_scaler scaler;
     struct tt_cutter cutter; /* instead of the scaler, where patches are wanted */
+    AVFrame *held;           /* that the parent may still order patches of; empty: none */
     struct tt_whole whole;   /* the same, where whole pictures are */
     struct tt_clock clock;
     int first_width, first_height;
@@ -75,8 +79,9 @@ static enum tt_status open_codec(struct video *v, struct tt_error *err)
 
     v->codec = avcodec_alloc_context3(v->input->codec);
     v->frame = av_frame_alloc();
+    v->held = av_frame_alloc();
     v->packet = av_packet_alloc();
-    if (v->codec && v->frame && v->packet)
+    if (v->codec && v->frame && v->held && v->packet)
         rc = avcodec_parameters_to_context(v->codec, stream->codecpar);
     if (rc >= 0) {
         v->codec->pkt_timebase = stream->time_base;
@@ -201,18 +206,36 @@ static void send_info(struct video *v)
         tt_link_info(v->link, &info);
 }
 
-/* Cuts what the parent orders from the frame until it wants the next. */
-static void serve_patches(struct video *v, double time_s)
+/* Answers an order of patches; false: the parent is done with the frame. */
+static bool serve_order(struct video *v)
 {
     static struct tt_wire_order order;
 
-    tt_link_picture(v->link, time_s, v->frame->width, v->frame->height);
-    for (tt_link_order(&order); order.count > 0; tt_link_order(&order)) {
-        for (int i = 0; i < order.count; i++)
-            if (!tt_cutter_cut(&v->cutter, &order.places[i], v->link->ring + (size_t)i * TT_CUT_BYTES))
-                _exit(0);
+    tt_link_order(&order);
+    for (int i = 0; i < order.count; i++)
+        if (!tt_cutter_cut(&v->cutter, &order.places[i], v->link->ring + (size_t)i * TT_CUT_BYTES))
+            _exit(0);
+    if (order.count > 0)
         tt_link_patches(v->link, order.count);
-    }
+    return order.count > 0;
+}
+
+/* Answers the first order of patches. If there is one, the frame is held for those to come. */
+static void serve_patches(struct video *v, double time_s)
+{
+    tt_link_picture(v->link, time_s, v->frame->width, v->frame->height);
+    if (serve_order(v))
+        av_frame_move_ref(v->held, v->frame);
+}
+
+/* Cuts what the parent orders from the frame that is held until it wants the next. */
+static void serve_held(struct video *v)
+{
+    if (!v->held || !v->held->buf[0])
+        return;
+    while (serve_order(v))
+        ;
+    av_frame_unref(v->held);
 }
 
 /* Tells of a picture that lies in the ring, until the parent wants the next. */
@@ -261,6 +284,7 @@ static enum tt_status send_frame(struct video *v, struct tt_error *err)
     if (is_too_large(v))
         return tt_fail(err, TT_BAD_INPUT, "is displayed in %dx%d, more than %lld pixels (limit max_pixels)",
                        v->whole.width, v->whole.height, (long long)v->request->max_pixels);
+    serve_held(v);
     rc = convert(v, f);
     if (rc < 0) {
         char what[96];
@@ -411,6 +435,7 @@ enum tt_status tt_video_decode(struct tt_input *input, struct tt_link *link,
         status = open_codec(&v, err);
     if (!status)
         status = read_packets(&v, err);
+    serve_held(&v);
     if (!status && link->frames == 0)
         status = tell_no_frame(&v, err);
     if (!status)

@@ -3,6 +3,7 @@
  *     decode-dump [options] FILE
  *       --raw OUT        frames (or the mask) as raw bytes
  *       --mask           decode a PNG mask
+ *       --patches        of each frame the upper left patch, twice, and how many warnings had come by then
  *       --bilinear       TT_RESIZE_BILINEAR
  *       --program P      another decoder program
  *       --threads N --max-pixels N --max-frames N --memory-mib N --cpu N --stall N
@@ -24,7 +25,7 @@
 struct arguments {
     struct tt_decoder_options options;
     const char *file, *raw;
-    bool mask, hold;
+    bool mask, patches, hold;
     long stop_after;
 };
 
@@ -54,6 +55,8 @@ static void parse(struct arguments *a, int argc, char **argv)
 
         if (!strcmp(name, "--mask")) {
             a->mask = true;
+        } else if (!strcmp(name, "--patches")) {
+            a->patches = true;
         } else if (!strcmp(name, "--hold")) {
             a->hold = true;
         } else if (!strcmp(name, "--bilinear")) {
@@ -154,6 +157,38 @@ out:
     return status;
 }
 
+static enum tt_status dump_patches(const struct arguments *a, int fd, FILE *raw, json_t *out,
+                                   struct tt_error *err)
+{
+    static const struct tt_cut_place corner;
+    static uint8_t patch[TT_CUT_BYTES];
+    json_t *sizes = json_array(), *warned = json_array();
+    struct tt_decoder *decoder = NULL;
+    struct tt_picture picture;
+    bool got = true;
+    enum tt_status status = tt_decoder_open_patches(&decoder, fd, &a->options, err);
+
+    while (!status && got) {
+        int warnings[2] = {0};
+
+        status = tt_decoder_next(decoder, &picture, &got, err);
+        for (int i = 0; !status && got && i < 2; i++) {
+            status = tt_decoder_cut(decoder, &corner, 1, patch, err);
+            tt_decoder_warnings(decoder, &warnings[i]);
+            if (raw)
+                fwrite(patch, TT_CUT_BYTES, 1, raw);
+        }
+        if (!status && got) {
+            json_array_append_new(sizes, json_pack("[i, i]", picture.width, picture.height));
+            json_array_append_new(warned, json_pack("[i, i]", warnings[0], warnings[1]));
+        }
+    }
+    json_object_set_new(out, "sizes", sizes);
+    json_object_set_new(out, "warned", warned);
+    tt_decoder_close(decoder);
+    return status;
+}
+
 static enum tt_status dump_mask(const struct arguments *a, int fd, FILE *raw, json_t *out,
                                 struct tt_error *err)
 {
@@ -185,7 +220,9 @@ int main(int argc, char **argv)
         raw = fopen(a.raw, "wb");
     status = tt_decoder_open_path(a.file, &fd, &err);
     if (!status)
-        status = a.mask ? dump_mask(&a, fd, raw, out, &err) : dump_video(&a, fd, raw, out, &err);
+        status = a.mask      ? dump_mask(&a, fd, raw, out, &err)
+                 : a.patches ? dump_patches(&a, fd, raw, out, &err)
+                             : dump_video(&a, fd, raw, out, &err);
     json_object_set_new(out, "status", json_string(tt_status_name(status)));
     json_object_set_new(out, "error", json_string(status ? err.text : ""));
     json_object_set_new(out, "zombies", json_boolean(waitpid(-1, NULL, WNOHANG) >= 0));

@@ -10,7 +10,9 @@ import textwrap
 import time
 import unittest
 
-from decode_tools import BIN, DECODER, DUMP, Folder, dump_command, ffmpeg, main, marked, write_video
+import numpy as np
+
+from decode_tools import BIN, DECODER, DUMP, Folder, dump, dump_command, ffmpeg, main, marked, write_video
 from programs import sanitized
 from waiting import WAIT_S, is_gone, wait_for
 
@@ -268,6 +270,36 @@ def frame(n, t): return message(4, struct.pack("=qd", n, t))
 HELLO = message(2)
 os.read(4, 4096)
 """
+
+
+class Patches(Folder):
+    def sizes_that_change(self):
+        """Two frames of each of two sizes, one grey each: a decoder says of the first of another size that it came."""
+        parts = []
+        for i, size in enumerate(("320x240", "352x288")):
+            part = self.folder / f"{i}.h264"
+            ffmpeg("-f", "lavfi", "-i", f"nullsrc=s={size}:r=25,geq=lum='{80 * i}+40+20*N':cb=128:cr=128", "-frames:v", "2", "-bf", "0",
+                   "-c:v", "libx264", "-tune", "zerolatency", part)  # fmt: skip
+            parts.append(part.read_bytes())
+        path = self.folder / "sizes.h264"
+        path.write_bytes(b"".join(parts))
+        return path
+
+    def test_the_next_frame_is_decoded_while_one_is_cut(self):
+        """After a frame's first patch what there is to say of the next one is said, and the patches stay the frame's."""
+        raw = self.folder / "raw"
+        result = dump(self.sizes_that_change(), "--patches", raw=raw)
+        self.assertEqual(result["sizes"], [[320, 240]] * 2 + [[352, 288]] * 2)
+        self.assertEqual(result["warned"], [[0, 0], [0, 1], [1, 1], [1, 1]])
+        patches = np.fromfile(raw, np.uint8).reshape(-1, 64, 64)
+        np.testing.assert_allclose(patches.mean((1, 2)), np.repeat([40, 60, 120, 140], 2), atol=2)
+        np.testing.assert_array_equal(patches[::2], patches[1::2])
+
+    def test_what_fails_ahead_is_told_in_its_turn(self):
+        """The frame before it can be cut to its end."""
+        result = dump(self.sizes_that_change(), "--patches", "--max-frames", 2)
+        self.assertEqual((result["status"], result["sizes"]), ("bad_input", [[320, 240]] * 2))
+        self.assertIn("limit max_frames", result["error"])
 
 
 class HostileChildren(Folder):

@@ -110,7 +110,7 @@ static enum tt_status cut(void *user, const struct tt_cut_place *places, int cou
 }
 
 /* The patch of level 0 around a position. */
-static void cut_image(const struct view *view, int x, int y, float *image)
+static void cut_image(const struct view *view, int x, int y, struct tt_image *image)
 {
     struct tt_cut_place place = {x - TT_CUT_SIZE / 2, y - TT_CUT_SIZE / 2, 0};
     uint8_t patch[TT_CUT_BYTES];
@@ -126,21 +126,21 @@ static void registration_finds_known_warps(void **state)
         {1, 1, 0.12, 1.06, 1, 0, false},     {0.5, -0.25, -0.2, 0.93, 1, 0, false},
         {1.2, 0.7, 0.05, 1, 0.6, 40, false}, /* darker */
     };
-    float image[TT_CUT_BYTES];
+    struct tt_image image;
     struct tt_template template;
 
     (void)state;
-    cut_image(&plain, 800, 450, image);
-    tt_template_take(&template, image, 31.5f + 0.3f, 31.5f - 0.2f, true);
+    cut_image(&plain, 800, 450, &image);
+    tt_template_take(&template, &image, 31.5f + 0.3f, 31.5f - 0.2f, true);
     assert_true(template.is_textured);
     for (size_t i = 0; i < sizeof views / sizeof *views; i++) {
         struct tt_warp warp = {31.8f, 31.3f, {1, 0, 0, 1}};
         double x, y, likeness;
 
         move(&views[i], 800.3, 449.8, &x, &y);
-        cut_image(&views[i], 800, 450, image);
-        assert_true(tt_align(&template, image, &warp));
-        likeness = tt_align_likeness(&template, image, &warp);
+        cut_image(&views[i], 800, 450, &image);
+        assert_true(tt_align(&template, &image, &warp));
+        likeness = tt_align_likeness(&template, &image, &warp);
         assert_true(hypot(warp.x + 768.5 - x, warp.y + 418.5 - y) < 0.03);
         assert_true(fabs(warp.a[0] - cos(views[i].turn) * views[i].size) < 0.01);
         assert_true(fabs(warp.a[2] - sin(views[i].turn) * views[i].size) < 0.01);
@@ -151,41 +151,42 @@ static void registration_finds_known_warps(void **state)
 static void what_has_no_texture_is_no_template(void **state)
 {
     uint8_t patch[TT_CUT_BYTES];
-    float image[TT_CUT_BYTES];
+    struct tt_image image;
     struct tt_template template;
 
     (void)state;
     memset(patch, 77, sizeof patch);
-    tt_align_smooth(patch, image);
-    tt_template_take(&template, image, 31.5f, 31.5f, true);
+    tt_align_smooth(patch, &image);
+    tt_template_take(&template, &image, 31.5f, 31.5f, true);
     assert_false(template.is_textured);
     for (int i = 0; i < TT_CUT_BYTES; i++) /* an edge: it could slide along it */
         patch[i] = i % TT_CUT_SIZE < 32 ? 50 : 200;
-    tt_align_smooth(patch, image);
-    tt_template_take(&template, image, 31.5f, 31.5f, true);
+    tt_align_smooth(patch, &image);
+    tt_template_take(&template, &image, 31.5f, 31.5f, true);
     assert_false(template.is_textured);
     for (int i = 0; i < TT_CUT_BYTES; i++) /* a corner */
         patch[i] = i % TT_CUT_SIZE < 32 && i / TT_CUT_SIZE < 32 ? 50 : 200;
-    tt_align_smooth(patch, image);
-    tt_template_take(&template, image, 31.5f, 31.5f, true);
+    tt_align_smooth(patch, &image);
+    tt_template_take(&template, &image, 31.5f, 31.5f, true);
     assert_true(template.is_textured);
 }
 
 /* A pixel between others; beyond the image its nearest pixel. */
-static double between(const float *image, double x, double y)
+static double between(const struct tt_image *image, double x, double y)
 {
     const double most = TT_CUT_SIZE - 1.001;
     int column, line;
-    const float *p;
+    double above, below;
 
     x = fmin(fmax(x, 0), most);
     y = fmin(fmax(y, 0), most);
     column = (int)x;
     line = (int)y;
-    p = image + line * TT_CUT_SIZE + column;
     x -= column;
     y -= line;
-    return (1 - y) * ((1 - x) * p[0] + x * p[1]) + y * ((1 - x) * p[TT_CUT_SIZE] + x * p[TT_CUT_SIZE + 1]);
+    above = (1 - x) * image->pixels[line][column][0] + x * image->pixels[line][column + 1][0];
+    below = (1 - x) * image->pixels[line + 1][column][0] + x * image->pixels[line + 1][column + 1][0];
+    return (1 - y) * above + y * below;
 }
 
 /* Windows that lie within the image and such that reach beyond each of its sides. */
@@ -193,18 +194,18 @@ static void windows_are_sampled_everywhere(void **state)
 {
     static const float places[][2] = {{31.5f, 31.25f}, {15.f, 47.f},    {14.6f, 30.f}, {30.3f, 14.2f},
                                       {50.7f, 31.f},   {31.f, 49.125f}, {1.5f, 62.f},  {62.3f, 0.4f}};
-    float image[TT_CUT_BYTES];
+    struct tt_image image;
     struct tt_template template;
 
     (void)state;
-    cut_image(&plain, 800, 450, image);
+    cut_image(&plain, 800, 450, &image);
     for (size_t n = 0; n < sizeof places / sizeof *places; n++) {
-        tt_template_take(&template, image, places[n][0], places[n][1], true);
+        tt_template_take(&template, &image, places[n][0], places[n][1], true);
         for (int j = 0; j < TT_ALIGN_SIDE; j++) {
             for (int i = 0; i < TT_ALIGN_SIDE; i++) {
                 double x = places[n][0] + i - TT_ALIGN_HALF, y = places[n][1] + j - TT_ALIGN_HALF;
 
-                assert_true(fabs(template.value[j][i] - between(image, x, y)) < 1e-3);
+                assert_true(fabs(template.value[j][i] - between(&image, x, y)) < 1e-3);
             }
             assert_true(template.value[j][TT_ALIGN_SIDE] == 0);
         }
