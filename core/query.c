@@ -409,7 +409,9 @@ enum tt_status tt_sidecar_find(enum tt_sidecar *kind, char **path, const char *v
             *path = candidate;
             return TT_OK;
         }
-        if (errno != ENOENT && errno != ENOTDIR)
+        if (errno == ENOENT && lstat(candidate, &info) == 0)
+            status = tt_fail(err, TT_BAD_INPUT, "%s: a link to a file that is not there", candidate);
+        else if (errno != ENOENT && errno != ENOTDIR)
             status = tt_fail_errno(err, tt_status_of_errno(errno), errno, "%s", candidate);
         free(candidate);
         if (status)

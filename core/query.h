@@ -87,7 +87,7 @@ enum tt_sidecar { TT_SIDECAR_NONE, TT_SIDECAR_QUERIES, TT_SIDECAR_MASK };
 
 /* The side-car file of a video that counts: NAME.queries.csv, else NAME.queries.json, else NAME.mask.png
  * (NAME as tt_path_sibling makes it). *path: owned by the caller (free), NULL for TT_SIDECAR_NONE. Fails only
- * where a file is there and cannot be looked at, or without memory. */
+ * where a file is there and cannot be looked at, or is a link to nothing, or without memory. */
 enum tt_status tt_sidecar_find(enum tt_sidecar *kind, char **path, const char *video, struct tt_error *err);
 
 #endif

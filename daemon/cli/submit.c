@@ -68,6 +68,9 @@ static enum tt_status copy_file(struct tt_file **file, const char *from, const c
         return tt_fail_errno(err, TT_BAD_INPUT, errno, "%s", from);
     if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode)) {
         close(fd);
+        if (S_ISDIR(st.st_mode))
+            return tt_fail(err, TT_BAD_INPUT, "%s: is a directory; name its videos, such as %s/*.mp4", from,
+                           from);
         return tt_fail(err, TT_BAD_INPUT, "%s: not a regular file", from);
     }
     status = tt_file_create(file, to, err);
@@ -134,13 +137,14 @@ static enum tt_status find_sidecars(struct parcel *parcel, const char *video, st
                  parcel->from[TT_SPOOL_MASK_PNG];
 
     for (int kind = 0; !named && kind < TT_SPOOL_SIDECARS; kind++) {
+        struct stat st;
         char suffix[64];
 
         snprintf(suffix, sizeof suffix, ".%s", tt_spool_sidecar_names[kind]);
         parcel->found[kind] = tt_path_sibling(video, NULL, suffix);
         if (!parcel->found[kind])
             return tt_fail_errno(err, TT_RETRY_LATER, ENOMEM, "%s", video);
-        if (access(parcel->found[kind], F_OK) == 0)
+        if (lstat(parcel->found[kind], &st) == 0) /* a link to nothing too: to be told of, not passed over */
             parcel->from[kind] = parcel->found[kind];
     }
     return TT_OK;

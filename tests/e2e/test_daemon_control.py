@@ -202,6 +202,17 @@ class CommandLine(DaemonFolder):
         self.assertEqual(daemon.events("job_started")[0]["file"], "priority/a b.mp4")
         self.assertIn("patterns", self.ask("submit", self.folder / "tiletrack.yaml", code=1))
 
+    def test_what_cannot_be_submitted_is_named(self):
+        daemon = self.daemon().start()
+        folder = self.folder / "holiday.mp4"
+        folder.mkdir()
+        self.assertIn(f"{folder}: is a directory; name its videos, such as {folder}/*.mp4", self.ask("submit", folder, code=1))
+        video, broken = self.folder / "b.mp4", self.folder / "b.queries.csv"
+        video.write_text("frames=3")
+        broken.symlink_to("gone.csv")
+        self.assertIn(f"{broken}: No such file or directory", self.ask("submit", video, code=1))
+        self.assertEqual(daemon.names("incoming"), [])
+
     def test_status_retry_cancel(self):
         daemon = self.daemon().start()
         daemon.drop("bad.mp4", "bad")

@@ -180,6 +180,14 @@ class Queries(Folder):
         self.assertExit(process, 1)
         self.assertIn("a.mask.png: is not a regular file (a fifo)", process.stderr)
 
+    def test_query_points_behind_a_broken_link_are_missed(self):
+        video = small_video(self.folder / "a.mkv")
+        (self.folder / "a.queries.csv").symlink_to("gone.csv")
+        process = run("track", video)
+        self.assertExit(process, 1)
+        self.assertIn("a.queries.csv: a link to a file that is not there", process.stderr)
+        self.assertFalse((self.folder / "a.tracks.npz").exists())
+
 
 class Usage(Folder):
     def test_exit_codes(self):

@@ -330,6 +330,14 @@ static void finds_side_cars_in_their_order(void **state)
     (void)state;
     find_expects("bear.mp4", TT_SIDECAR_NONE, NULL);
     find_expects("missing/bear.mp4", TT_SIDECAR_NONE, NULL);
+    enum tt_sidecar found;
+    char *path = NULL;
+    struct tt_error err;
+
+    assert_int_equal(symlink("gone.csv", "bear.queries.csv"), 0);
+    assert_int_equal(tt_sidecar_find(&found, &path, "bear.mp4", &err), TT_BAD_INPUT);
+    assert_string_equal(err.text, "bear.queries.csv: a link to a file that is not there");
+    assert_int_equal(unlink("bear.queries.csv"), 0);
     put_content("bear.mask.png", "");
     find_expects("bear.mp4", TT_SIDECAR_MASK, "bear.mask.png");
     find_expects("./bear.mov", TT_SIDECAR_MASK, "./bear.mask.png");
