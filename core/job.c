@@ -288,7 +288,8 @@ static enum tt_status track_block(struct tt_run *run, const struct tt_window *wi
     status = run->ops->track(run->backend, &request, run->result, err);
     if (status == TT_OK)
         status = hold_block(run, window, first, count, err);
-    for (int i = 0; i < count; i++) /* its query joins a track to the window, or lies in it */
+    for (int i = 0; i < count && status == TT_OK;
+         i++) /* its query joins a track to the window, or lies in it */
         run->unbroken[i] |= run->query_place[first + i] >= 0;
     if (status == TT_OK)
         status = tt_stitch_doubt(run->stitch, first, count, run->unbroken, run->result, err);
@@ -383,12 +384,9 @@ static void take_warnings(struct tt_run *run)
 {
     int count;
     const char *const *warnings = tt_decoder_warnings(run->decoder, &count);
-    size_t used = 0;
 
     run->truncated = tt_decoder_truncated(run->decoder);
-    for (int i = 0; i < count && used < sizeof run->warnings; i++)
-        used += (size_t)snprintf(run->warnings + used, sizeof run->warnings - used, "%s%s", used ? "\n" : "",
-                                 warnings[i]);
+    tt_run_warn_all(run, warnings, count);
 }
 
 /* Spilled results go where the outputs go, unless the job says otherwise. */

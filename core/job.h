@@ -94,7 +94,7 @@ struct tt_job {
     const atomic_bool *stop_drawing; /* NULL, or the same for the overlay alone: the job ends without it */
 };
 
-enum { TT_JOB_WARNING_BYTES = 2048 };
+enum { TT_JOB_WARNING_BYTES = 12288 }; /* 2 KiB of the decoder's, and room for one of each output */
 
 struct tt_job_report {
     int64_t frames;

@@ -62,6 +62,9 @@ enum tt_status tt_run_rewind_video(struct tt_run *run, struct tt_error *err);
 
 /* Adds a line to the run's warnings, as far as there is room. */
 __attribute__((format(printf, 2, 3))) void tt_run_warn(struct tt_run *run, const char *format, ...);
+/* The decoder's: a broken file can be the cause of many, so those that would leave no room for what the job
+ * itself has to say of its results are counted only. */
+void tt_run_warn_all(struct tt_run *run, const char *const *warnings, int count);
 
 /* Reads frames up to the job's own limit, a few between two heartbeats. A tt_frames_read; user: the run. */
 enum tt_status tt_run_read_frames(void *user, uint8_t *rgb, double *time_s, int wanted, int *got,

@@ -54,6 +54,19 @@ void tt_run_warn(struct tt_run *run, const char *format, ...)
     snprintf(run->warnings + used, room, "%s%s", used ? "\n" : "", text);
 }
 
+void tt_run_warn_all(struct tt_run *run, const char *const *warnings, int count)
+{
+    enum { MOST = 2048, LAST = 64 };
+
+    for (int i = 0; i < count; i++) {
+        if (strlen(run->warnings) + strlen(warnings[i]) + LAST > MOST) {
+            tt_run_warn(run, "%d more warnings of the decoder", count - i);
+            return;
+        }
+        tt_run_warn(run, "%s", warnings[i]);
+    }
+}
+
 /* Opens the video, or takes the decoder that is open already. */
 enum tt_status tt_run_open_video(struct tt_run *run, struct tt_error *err)
 {
