@@ -138,11 +138,27 @@ class Daemon:
             finally:
                 os.close(handle)
 
+    def processes(self):
+        """The numbers of all that runs of this daemon, itself and what it started."""
+        def belongs(path):
+            try:
+                return str(self.bin).encode() in path.read_bytes()
+            except OSError:
+                return False
+        return [int(p.parent.name) for p in pathlib.Path("/proc").glob("[0-9]*/cmdline") if belongs(p)]
+
     def finish(self):
-        """Whatever happened, nothing is left running."""
+        """Whatever happened, nothing is left running, nor writes into the folder while it is removed."""
+        def end():
+            left = self.processes()
+            for pid in left:
+                self.hit(pid, signal.SIGKILL)
+            return not left
+
         if self.process and self.process.poll() is None:
             self.process.send_signal(signal.SIGCONT)
             self.kill()
+        wait_for(end, "what the daemon started is gone")
 
     # --- what it says ---
 
@@ -251,12 +267,4 @@ class DaemonFolder(Folder):
 
     def assertNoWorkers(self, daemon):
         """No process of this daemon is left."""
-        def left():
-            return [p for p in pathlib.Path("/proc").glob("[0-9]*/cmdline") if belongs(p)]
-
-        def belongs(path):
-            try:
-                return str(daemon.bin).encode() in path.read_bytes()
-            except OSError:
-                return False
-        wait_for(lambda: not left(), "workers are gone")
+        wait_for(lambda: not daemon.processes(), "workers are gone")
